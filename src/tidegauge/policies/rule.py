@@ -134,14 +134,16 @@ def guard_rules(guard: Guard, share: float = 1.0) -> tuple[Rule, ...]:
     """The rules of the preset: when a run is stuck, by evidence (``docs/stop-rules-measured.md``).
 
     Args:
-        guard: ``stuck`` stops such runs, ``watch`` counts what it would have stopped.
+        guard: ``stuck`` stops such runs, ``watch`` counts what it would have stopped. Both count
+            creative retries of one failure, whose results only say that they failed.
         share: share of the runs that it stops.
 
-    >>> [f"{rule.signal} {rule.threshold}: {rule.action}" for rule in guard_rules("stuck")]
-    ['loop_evidence 1: stop', 'stuck_streak 5: stop', 'failed_rounds 7: stop']
+    >>> [f"{one.signal} {one.threshold}: {one.action}" for one in guard_rules("stuck")]
+    ['loop_evidence 1: stop', 'stuck_streak 5: stop', 'failed_rounds 7: stop', 'result_streak 8: observe']
     """
     action: PolicyAction = "stop" if guard == "stuck" else "observe"
-    return tuple([Rule(name, at, action, share=share) for name, at in _STUCK.items()])
+    stopping = [Rule(name, at, action, share=share) for name, at in _STUCK.items()]
+    return (*stopping, Rule("result_streak", 8))
 
 
 _STUCK: Final = {"loop_evidence": 1, "stuck_streak": 5, "failed_rounds": 7}

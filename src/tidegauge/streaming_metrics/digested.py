@@ -399,7 +399,7 @@ _NOTHING_FOUND: Final = re.compile(
       (?:results?|match(?:es)?|rows?|hits?|items?|files?|records?|entries|documents?|data|output)
       (?:\s(?:were|was|are|is))?(?:\s(?:found|available|returned|matched|selected|there))?
       (?:\s(?:for|in|on|at|with|matching)\s.{0,120})?
-    |(?:no\s(?:such\s)?[\w\s-]{1,60}|nothing(?:\s[\w]+)?|none|[\w\s'"/.-]{1,80}\snot)\s?(?:found|there)
+    |(?:no\s(?:such\s)?[\w\s-]{1,60}|nothing(?:\s[\w]+)?|none|[\w\s'"/.:,()-]{1,80}\snot)\s?(?:found|there)
     |none|null|nil|nothing|empty|n/a|\(?\s?(?:empty|no)\s(?:output|result|response|set)\s?\)?
     )[\W_]*""",
     re.VERBOSE | re.IGNORECASE,

@@ -77,6 +77,7 @@ class StaleScore(Metric[ObservedStep]):
         "_index",
         "_number",
         "_origins",
+        "_result",
         "_reuses",
         "_revisits",
         "current",
@@ -105,6 +106,7 @@ class StaleScore(Metric[ObservedStep]):
         self.dropped_places = 0
         self.dropped_edges = 0
         self._acknowledged = False  # whether the last result is progress, though it was known
+        self._result: bytes | None = None  # the last one
         self.placed = False  # whether a place was reported; until then states serve as places
         self.here: Identity | None = None
         self.current: int | None = None
@@ -141,8 +143,11 @@ class StaleScore(Metric[ObservedStep]):
         """The step reports no place: the state before it is one, until a place is reported."""
         state = None if self.placed else step.state
         acknowledged = self._acknowledged and not step.reported
+        again = step.outcome == self._result  # one more attempt that found nothing
+        self._result = step.outcome
         self._acknowledged = step.changed or (
-            step.outcome is not None and not (step.known or step.failed or step.negative)
+            step.outcome is not None
+            and not (step.known or step.failed or (step.negative and again))
         )
         if state is None:
             self.stay(progress)
