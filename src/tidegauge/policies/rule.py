@@ -138,8 +138,12 @@ def guard_rules(guard: Guard, share: float = 1.0) -> tuple[Rule, ...]:
             creative retries of one failure, whose results only say that they failed.
         share: share of the runs that it stops.
 
-    >>> [f"{one.signal} {one.threshold}: {one.action}" for one in guard_rules("stuck")]
-    ['loop_evidence 1: stop', 'stuck_streak 5: stop', 'failed_rounds 7: stop', 'result_streak 8: observe']
+    >>> for rule in guard_rules("stuck"):
+    ...     print(rule.signal, rule.threshold, rule.action)
+    loop_evidence 1 stop
+    stuck_streak 5 stop
+    failed_rounds 7 stop
+    result_streak 8 observe
     """
     action: PolicyAction = "stop" if guard == "stuck" else "observe"
     stopping = [Rule(name, at, action, share=share) for name, at in _STUCK.items()]

@@ -143,7 +143,7 @@ class JsonlSink:
         if len(event.calls) == 1:
             line.update(self._call(event.calls[0], step.action, step.exact_action, cache))
         else:
-            exact = step.exact_calls or [None] * len(step.calls)
+            exact: Sequence[bytes | None] = step.exact_calls or [None] * len(step.calls)
             line["calls"] = [
                 self._call(call, digest, whole, cache)
                 for call, digest, whole in zip(event.calls, step.calls, exact, strict=True)
