@@ -579,14 +579,7 @@ SESSIONS_ACTIVE: Final = MetricDefinition(
     "sessions",
     "Sessions of coding agents that are at work on a prompt now; sub-agents are not counted.",
 )
-REFUSED_CALLS: Final = MetricDefinition(
-    "tidegauge_refused_calls_total",
-    "counter",
-    "calls",
-    "Calls of coding agents that were not run, because the policy blocked them or had stopped the "
-    "run.",
-)
-SESSION_METRICS: Final = (SESSIONS, SESSIONS_ACTIVE, REFUSED_CALLS)
+SESSION_METRICS: Final = (SESSIONS, SESSIONS_ACTIVE)
 
 OTHER_METRICS: Final = (
     STARTED,

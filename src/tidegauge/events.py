@@ -291,6 +291,7 @@ class RunEnded:
         children: ids of runs inside it whose starts do not name it as their parent, because it was
             not known yet.
         policy: the calibrated thresholds that applied to it; ``None``, there were none.
+        refused_calls: how many of its calls were refused, if the sink counts none itself.
     """
 
     run: str
@@ -301,6 +302,7 @@ class RunEnded:
     agent_name: str | None = None
     children: tuple[str, ...] = ()
     policy: PolicyInForce | None = None
+    refused_calls: int = 0
 
 
 class RunSummary(NamedTuple):

@@ -11,6 +11,7 @@ from tidegauge.dashboards.queries import QueryScope, total
 from tidegauge.dashboards.visualizations import bars, lines
 from tidegauge.streaming_metrics.loop_cost import LOOP_TOKENS
 from tidegauge.streaming_metrics.loops import LOOPS, RUN_LOOP_REPEATS
+from tidegauge.streaming_metrics.run_counts import REFUSED_CALLS
 
 __all__ = ["coding_row", "of_coding_agents", "sessions_looping"]
 
@@ -59,7 +60,10 @@ def coding_row() -> list[Panel]:
             "Coding agents: refused calls",
             "Calls that were not run, because the policy blocked them or had stopped the run, by "
             f"agent. Zero without --act. {_EMPTY}",
-            Query(total(EVENTS.increase(catalog.REFUSED_CALLS), ["agent"]), "{{agent}}"),
+            Query(
+                of_coding_agents(total(EVENTS.increase(REFUSED_CALLS), ["agent"]), NOW, "agent"),
+                "{{agent}}",
+            ),
         ).span(_HALF),
         bars(
             "Coding agents: tokens spent in loops",

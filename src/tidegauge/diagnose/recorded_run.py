@@ -54,6 +54,7 @@ FIELDS = (
     "distinct_places",
     "backtracks",
     "stopped",
+    "refused_calls",
 )
 """The fields of a run, with the names of ``replay --json``. Nested fields have one name here;
 ``loops`` is the number of loops, ``stopped`` the reason."""

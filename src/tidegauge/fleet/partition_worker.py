@@ -122,7 +122,7 @@ class Worker:
         )
         if self.page is not None:
             self.page.start(Reader(self.engine))
-        set_recorder(Recorder(self._sink, self.spans))
+        set_recorder(Recorder(self._sink, self.spans, on_refused=self.engine.refused))
         self._application = FleetApplication(
             settings.brokers,
             settings.topic,

@@ -310,10 +310,14 @@ class OpenRun:
         recorded = self._recorded
         if recorded is None:
             return GO_ON, None
+        if enforce and recorded.decision.action == "stop":
+            self._enforce(recorded, len(step.calls))  # what is refused after a stop is no step
         decision, turn = self._issue(recorded, step, call_ids)
         self._last = turn
         if enforce and recorded.decision.action == "stop":
-            self._enforce(recorded)
+            self._enforce(recorded, len(step.calls))
+        if decision.action == "block":
+            recorded.refused(len(step.calls))
         if turn.calls or decision.action == "block" or recorded.calls_wanted:
             self._hold(recorded, turn, step, call_ids, decision)
         return decision, turn
@@ -388,8 +392,8 @@ class OpenRun:
     ) -> Decision:
         return recorded.observe(outcome)
 
-    def _enforce(self, recorded: RecordedRun) -> None:
-        recorded.enforce()
+    def _enforce(self, recorded: RecordedRun, calls: int = 0) -> None:
+        recorded.enforce(calls=calls)
 
     def abandon(self, turn: Turn) -> None:
         """The calls of a step were cancelled: close their spans without results."""

@@ -86,6 +86,7 @@ class Recorder:
         actions: what the policy may decide on.
         signals: what its rules read.
         on_nudge: called with a run's id and each nudge that is delivered.
+        on_refused: called with a run's id and how many of its calls were refused.
         max_waiting: limit of the runs that wait for a person.
 
     Attributes:
@@ -101,6 +102,7 @@ class Recorder:
         actions: Collection[str] = (),
         signals: Collection[str] = (),
         on_nudge: Callable[[str, Decision], None] | None = None,
+        on_refused: Callable[[str, int], None] | None = None,
         max_waiting: int = 10_000,
     ) -> None:
         self.sink = sink
@@ -111,6 +113,7 @@ class Recorder:
         self.acts = not _ACTING.isdisjoint(actions)
         self.reads_tokens = not _TOKEN_SIGNALS.isdisjoint(signals)
         self.on_nudge = on_nudge
+        self.on_refused = on_refused
         self._warned: set[str] = set()
         self._reach = extract_reach(self.extractors)
 
@@ -634,11 +637,27 @@ class RecordedRun:
             state=decision.situation._asdict() if decision.situation is not None else None,
         )
 
-    def enforce(self, kind: type[RunStopped] = RunStopped) -> None:
-        """Raise the deliberate stop, if the policy stops the run."""
+    def enforce(self, kind: type[RunStopped] = RunStopped, *, calls: int = 0) -> None:
+        """Raise the deliberate stop, if the policy stops the run.
+
+        Args:
+            kind: its class.
+            calls: how many calls the stop refuses.
+        """
         error = self.stop_error(kind)
         if error is not None:
+            if calls:
+                self.refused(calls)
             raise error
+
+    @guarded("recorder.refused", default=None)
+    def refused(self, calls: int = 1) -> None:
+        """Calls are not run, because the policy blocked them or has stopped the run.
+
+        An agent may catch a stop and go on. What it asks for afterwards is refused and no step.
+        """
+        if self._recorder.on_refused is not None:
+            self._recorder.on_refused(self.id, calls)
 
     @guarded("recorder.event", default=None)
     def _note(self, decision: Decision) -> None:

@@ -25,7 +25,8 @@ class SharedRun(OpenRun):
     Args:
         recorded: the run.
         turns: its turns.
-        stop: raises the deliberate stop, in the adapter's form and only where it may.
+        stop: raises the deliberate stop, in the adapter's form and only where it may; it is given
+            the number of calls that this refuses.
         attempts: finds those of the task that the caller is in; ``None``, it is in none.
 
     Attributes:
@@ -36,7 +37,7 @@ class SharedRun(OpenRun):
         self,
         recorded: RecordedRun,
         turns: TurnTracker,
-        stop: Callable[[], None],
+        stop: Callable[[int], None],
         attempts: Callable[[], Attempts | None] = lambda: None,
     ) -> None:
         super().__init__(recorded.event)
@@ -101,5 +102,5 @@ class SharedRun(OpenRun):
             )
         return decision
 
-    def _enforce(self, recorded: RecordedRun) -> None:
-        self._stop()
+    def _enforce(self, recorded: RecordedRun, calls: int = 0) -> None:
+        self._stop(calls)

@@ -111,5 +111,6 @@ class RecordingSink:
                 policy=reported.policy if reported is not None else None,
                 agent_name=report.agent_name,
                 children=reported.children if reported is not None else (),
+                refused_calls=report.refused_calls,
             )
         )

@@ -146,6 +146,7 @@ class Pipeline:
             actions=policy.actions,
             signals=policy.signals,
             on_nudge=live.nudged,
+            on_refused=self.engine.refused,
             max_waiting=settings.max_runs,
         )
         if settings.run_store is not None:

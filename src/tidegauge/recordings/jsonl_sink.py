@@ -254,6 +254,8 @@ class JsonlSink:
             line["children"] = list(event.children)
         if event.policy is not None:
             line["policy"] = event.policy._asdict()
+        if event.refused_calls:
+            line["refused_calls"] = event.refused_calls
         self._write(line)
 
     def _write_waiting(self, run: _OpenRun) -> None:

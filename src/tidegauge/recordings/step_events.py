@@ -170,6 +170,7 @@ def _run_ended(data: Mapping[str, Any]) -> RunEnded:
         agent_name=_text(data, "agent_name"),
         children=_texts(data, "children"),
         policy=_policy(data),
+        refused_calls=_whole_number(data, "refused_calls") or 0,
     )
 
 

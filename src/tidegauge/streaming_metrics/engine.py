@@ -296,8 +296,22 @@ class Engine:
                     if not found.finished:
                         found.intervene(action, reason, step)
 
+    def refused(self, run: str, calls: int) -> None:
+        """Count calls that were not run: the policy blocked them, or has stopped their run."""
+        now, found = self._now(), self._seen(run)
+        if found is None:
+            self._drop()
+            return
+        with here.critical, found.lock:
+            if now is not None:
+                found.last_seen = now
+            if not found.finished:
+                found.totals.refused_calls += calls
+
     def run_ended(self, event: RunEnded) -> RunReport | None:
         """Close a run and add it to its group; ``None`` if it is not open."""
+        if event.refused_calls:
+            self.refused(event.run, event.refused_calls)
         report = self._end(self.digester.end(event))
         if report is None:
             self._drop()

@@ -1,4 +1,4 @@
-"""What is counted of every run, whatever it reports: runs, steps, and the time of steps."""
+"""What is counted of every run, whatever it reports: runs, steps, their time, refused calls."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ __all__ = [
     "DECLARATION",
     "FINISHED_RUN_STEPS",
     "NOT_COMPARABLE",
+    "REFUSED_CALLS",
     "RUNS_ACTIVE",
     "RUNS_FINISHED",
     "RUNS_STARTED",
@@ -56,6 +57,13 @@ STEPS: Final = MetricDefinition(
     "counter",
     "steps",
     "Steps issued. Several tool calls chosen in one model turn are one step.",
+)
+REFUSED_CALLS: Final = MetricDefinition(
+    "tidegauge_refused_calls_total",
+    "counter",
+    "calls",
+    "Calls that were not run, because the policy blocked them or had stopped the run. A "
+    "blocked call is a step, and so is the call at which a run is stopped; later ones are not.",
 )
 RUNS_ACTIVE: Final = MetricDefinition(
     "tidegauge_runs_active",
@@ -112,9 +120,13 @@ DECLARATION: Final[Declaration[Any]] = Declaration(
     takes_skipped=True,
     sums=(
         Sum("steps", zero),
+        Sum("refused_calls", zero),
         Sum("step_seconds", lambda: Buckets(_SECOND_BOUNDS)),
         Sum("not_comparable", no_counts),  # by (action, part)
     ),
+    absent={"refused_calls": 0},
+    report=lambda run, _: {"refused_calls": run.totals.refused_calls},
+    document=lambda report: {"refused_calls": report.refused_calls},
     signals=(
         Signal(
             name="steps",
@@ -142,6 +154,7 @@ DECLARATION: Final[Declaration[Any]] = Declaration(
             lambda group: counts(group.finished.finished, known=RUNS_FINISHED.values),
         ),
         Measured(STEPS, lambda group: group.totals.steps),
+        Measured(REFUSED_CALLS, lambda group: group.totals.refused_calls),
         Measured(RUNS_ACTIVE, lambda group: len(group.active)),
         Measured(RUNS_UNGUARDED, lambda group: sum(run.unguarded for run in group.active)),
         Measured(NOT_COMPARABLE, lambda group: dict(group.totals.not_comparable)),

@@ -79,6 +79,8 @@ class Totals:
         """Totals from a state of :meth:`state`."""
         totals = cls()
         for name in (*_NAMES, "exemplars"):
+            if name not in state:
+                continue  # an earlier release did not count it
             data = state[name]
             buckets = isinstance(data, dict) and "bounds" in data
             setattr(totals, name, Buckets.loaded(data) if buckets else from_plain(data))

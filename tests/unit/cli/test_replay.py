@@ -101,6 +101,7 @@ def test_the_whole_document(tidegauge, write) -> None:
                 "novelty": 0.5,
                 "result_streak_max": 3,
                 "stopped": None,
+                "refused_calls": 0,
                 **NOT_MEASURED,
                 # over its states: none is visited more than twice
                 "stale_score": 0,
@@ -125,6 +126,7 @@ def test_the_whole_document(tidegauge, write) -> None:
                 "novelty": None,
                 "result_streak_max": None,
                 "stopped": None,
+                "refused_calls": 0,
                 **NOT_MEASURED,
             },
         ],

@@ -468,18 +468,21 @@ class AgentRun:
                     self.settle(chain)  # the model is asked again in the same node
                     self.choices[chain] = choice
                     return
-        self._choose(choice).enforce()
+        self._choose(choice).enforce(len(answer.calls))
 
-    def settle(self, chain: int, by: NodeAnswer = NodeAnswer()) -> None:  # noqa: B008 -- immutable
+    def settle(self, chain: int, by: NodeAnswer = NodeAnswer()) -> int:  # noqa: B008 -- immutable
         """It is known what the calls are that were chosen in a chain: structured output or a step.
 
         Args:
             chain: its callback id.
             by: what its node made of the calls.
+
+        Returns:
+            How many calls are a step.
         """
         choice = self.choices.pop(chain, None)
         if choice is None:
-            return
+            return 0
         answer = choice.answer
         if by.accepted:
             calls = tuple([call for call in answer.calls if call.id not in by.answered])
@@ -488,6 +491,7 @@ class AgentRun:
             self._choose(choice._replace(answer=answer))
         else:
             self.turns.add_tokens(answer.tokens)
+        return len(answer.calls)
 
     def settle_piped(self, chain: int, name: object) -> None:
         """What comes next in a sequence begins: a parser, or anything else.
@@ -503,8 +507,7 @@ class AgentRun:
             self.choices.pop(chain, None)
             self.turns.add_tokens(choice.answer.tokens)
         else:
-            self.settle(chain)
-            self.enforce()
+            self.enforce(self.settle(chain))
 
     def settle_answered(self, messages: object) -> None:
         """Calls with an answer are no structured output: code in the node ran them, or refused.
@@ -531,6 +534,8 @@ class AgentRun:
         """Issue calls. Returns the run whose step they are."""
         answer, node, attempts, chooser, _ = choice
         run = self if chooser is None else chooser()
+        if run.recorded.decision.stop and run.refuses:
+            return run  # the calls are no step
         if not run.blockable and run.recorded.must_block:
             run.recorded.without_blocking(_NO_BLOCK)
         run.turns.choose(
@@ -556,11 +561,20 @@ class AgentRun:
             return self.around.run.stop_error()
         return stop
 
-    def enforce(self) -> None:
-        """Raise the deliberate stop, unless the middleware ends the run gracefully."""
+    @property
+    def refuses(self) -> bool:
+        """Whether calls that its model chooses are not run when it is stopped."""
+        return not self.watched_only and (self.blockable or not self.graceful)
+
+    def enforce(self, calls: int = 0) -> None:
+        """Raise the deliberate stop, unless the middleware ends the run gracefully.
+
+        Args:
+            calls: how many calls the stop refuses.
+        """
         if self.recorded.decision.action == "stop" and not self.watched_only and not self.graceful:
             self._stopped = True
-            self.recorded.enforce(STOP)
+            self.recorded.enforce(STOP, calls=calls)
 
     def as_current(
         self, tool: TurnCall | None, attempts: Callable[[], Attempts | None]
@@ -597,7 +611,7 @@ class AgentRun:
         arguments = inputs if node.superstep is None else None
         call = self.turns.gather(name, node.place, node.superstep, arguments)
         try:
-            self.enforce()
+            self.enforce(1)
         except RunStopped:
             self.turns.withdraw(call)  # it does not run
             raise

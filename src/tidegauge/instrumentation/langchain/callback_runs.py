@@ -313,12 +313,12 @@ class CallbackRuns(RunMap[int, AgentRun]):
         """
         call = None
         if around is not None and around.tool is None:
-            around.run.enforce()
+            around.run.enforce(1)
             arguments = parsing.last_content(chain.inputs)
             if branch is None:
                 attempts = chain.attempts
                 call = around.run.turns.begin(event.agent, arguments, None, attempts)
-                around.run.enforce()
+                around.run.enforce(1)
             else:
                 call = branch.join_fan_out(event.agent, arguments)
         recorder = get_recorder()

@@ -52,7 +52,8 @@ def stop_hook(state: Any) -> dict[str, Any]:
     stop = None if scope is None else scope.run.stop_error()
     if stop is None:
         return {}
-    refused: list[BaseMessage] = [
-        refused_message(call) for call in unanswered_calls(state["messages"])
-    ]
+    calls = unanswered_calls(state["messages"])
+    if scope is not None and calls:
+        scope.run.recorded.refused(len(calls))
+    refused: list[BaseMessage] = [refused_message(call) for call in calls]
     return {"messages": [*refused, stopped_message(stop, stop_text(stop))]}

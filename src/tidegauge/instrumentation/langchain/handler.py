@@ -275,8 +275,7 @@ class TidegaugeCallbackHandler(RunHolder):
             return
         try:
             if run_id.int in chain.run.choices:
-                chain.run.settle(run_id.int, parsing.node_answer(outputs))
-                chain.run.enforce()
+                chain.run.enforce(chain.run.settle(run_id.int, parsing.node_answer(outputs)))
         finally:
             self._end_chain(chain, outputs)
 
@@ -471,7 +470,7 @@ class TidegaugeCallbackHandler(RunHolder):
             self._runs.enter(run_id.int, made(RunScope, (scope.run, scope.tool)))
             return
         run = scope.run
-        run.enforce()
+        run.enforce(1)
         name = label(entry(serialized, "name")) or label(kwargs.get("name")) or "tool"
         arguments = input_str if inputs is None else inputs
         call_id = label(kwargs.get("tool_call_id"))
@@ -483,8 +482,10 @@ class TidegaugeCallbackHandler(RunHolder):
         if own and not run.turns.awaits(name, arguments, call_id):
             self._runs.open_branches(cast("OpenChain", scope), calls=True)
             run = scope.run
+        if run is not scope.run:
+            run.enforce(1)
         call = run.begin(name, arguments, call_id, getattr(scope, "attempts", None))
-        run.enforce()
+        run.enforce(1)
         if run.traced:
             call.span = run.recorded.start_tool(
                 name,

@@ -219,6 +219,7 @@ class TidegaugeMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         stop = run.stop_error()
         if stop is None:
             return None
+        run.recorded.refused(len(calls))
         refused = [refused_message(call) for call in calls]
         result = [*response.result, *refused, self._last_message(run, stop)]
         return ModelResponse(result, response.structured_response)
@@ -227,8 +228,9 @@ class TidegaugeMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def _refused(self, request: ToolCallRequest) -> ToolMessage | None:
         run, call = self._find_run(), request.tool_call
         decision = None if run is None else run.blocked(call["id"] or "")
-        if decision is None or _edited(request):
+        if run is None or decision is None or _edited(request):
             return None
+        run.recorded.refused()
         return refused_message(call, decision.advice or decision.message)
 
     def _last_message(self, run: GuidedRun, stop: RunStopped) -> AnyMessage:

@@ -86,11 +86,15 @@ class AgentRun:
         self.last_seen = 0.0
         self.open_ids: OrderedDict[str, None] = OrderedDict()
 
-    def enforce(self) -> None:
-        """Raise the deliberate stop, if the policy stops the run."""
+    def enforce(self, calls: int = 0) -> None:
+        """Raise the deliberate stop, if the policy stops the run.
+
+        Args:
+            calls: how many calls the stop refuses.
+        """
         if self.recorded.decision.action == "stop" and not self.watched_only:
             self.stopped = True
-            self.recorded.enforce(AgentRunStopped)
+            self.recorded.enforce(AgentRunStopped, calls=calls)
 
     def end(self, **ending: Any) -> None:
         """Report the rest of its turns, and its end; see ``RecordedRun.end``."""

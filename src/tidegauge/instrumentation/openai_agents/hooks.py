@@ -183,11 +183,12 @@ class TidegaugeRunHooks(RunHooks[Any]):
         if not answer.calls:
             run.turns.add_tokens(answer.tokens)
             return
+        run.enforce(len(answer.calls))  # what is refused after a stop is no step
         blockable = not run.watched_only and self._guards(agent, answer.calls)
         if not blockable:
             run.recorded.without_blocking(_NO_GUARD)
         run.turns.choose(answer.calls, tokens=answer.tokens, blockable=blockable)
-        run.enforce()
+        run.enforce(len(answer.calls))
 
     @_hook
     def _on_tool_start(self, context: RunContextWrapper[Any]) -> None:
@@ -222,8 +223,9 @@ class TidegaugeRunHooks(RunHooks[Any]):
     def _advice_instead(self) -> str | None:
         scope = self._here()
         decision = None if scope is None or scope.tool is None else scope.tool.turn.decision
-        if decision is None or not decision.block:
+        if scope is None or decision is None or not decision.block:
             return None
+        scope.run.recorded.refused()
         return decision.advice or decision.message
 
     def _guards(self, agent: Agent[Any], calls: tuple[ChosenCall, ...]) -> bool:

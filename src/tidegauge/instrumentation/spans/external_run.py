@@ -14,7 +14,7 @@ from tidegauge.instrumentation.recorder import RecordedRun, Recorder
 from tidegauge.instrumentation.spans.agent_names import plain_name
 from tidegauge.instrumentation.spans.convention_reader import OUR_SCOPE, may_enclose_run, read_span
 from tidegauge.instrumentation.spans.conventions.genai import tool_result
-from tidegauge.instrumentation.spans.json_values import control_flow, error_type, labels
+from tidegauge.instrumentation.spans.json_values import STOPPED, control_flow, error_type, labels
 from tidegauge.instrumentation.spans.matching import SpanTurns
 from tidegauge.instrumentation.spans.span import (
     NO_INFO,
@@ -50,8 +50,6 @@ _WRAPPING: Final = (
     *("strands.telemetry.tracer", "autogen_agentchat", "autogen SingleThreadedAgentRuntime"),
 )
 """Ends of the scopes whose outermost spans go around agents."""
-
-_STOPPED: Final = ("RunStopped", "GraphRunStopped")
 
 
 class OpenSpan(Protocol):
@@ -495,7 +493,7 @@ def ending(span: SpanData) -> dict[str, Any]:
     kind = error_type(span)
     outcome: RunOutcome | None = "error"
     if control_flow(span):
-        outcome = "stopped" if kind in _STOPPED else None
+        outcome = "stopped" if kind in STOPPED else None
     return {"outcome": outcome, "reason": kind}
 
 

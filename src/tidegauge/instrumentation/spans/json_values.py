@@ -15,6 +15,7 @@ from tidegauge.instrumentation.spans.span import Attributes, SpanData
 
 __all__ = [
     "HUMAN",
+    "STOPPED",
     "control_flow",
     "error_type",
     "failure_text",
@@ -51,7 +52,10 @@ _TOOL_MESSAGE: Final = re.compile(
 _MAX_ODD: Final = 1 << 16
 """Characters of a JSON text with a huge number or a lone surrogate, which is parsed slowly."""
 
-_CONTROL_FLOW: Final = frozenset(
+STOPPED: Final = frozenset({"AgentRunStopped", "GraphRunStopped", "RunStopped"})
+"""Names of the exceptions that end a run by our policy."""
+
+_CONTROL_FLOW: Final = STOPPED | frozenset(
     {
         "ApprovalRequired",
         "CallDeferred",
@@ -59,11 +63,9 @@ _CONTROL_FLOW: Final = frozenset(
         "GeneratorExit",
         "GraphBubbleUp",
         "GraphInterrupt",
-        "GraphRunStopped",
         "KeyboardInterrupt",
         "NodeInterrupt",
         "ParentCommand",
-        "RunStopped",
     }
 )
 

@@ -7,6 +7,8 @@ The rules of :mod:`tidegauge.instrumentation.turns` hold. What spans add to them
 - Where model spans do not show calls (contents are not captured), a turn is what ran between two
   model calls. It is issued, late, when the second has ended. With no model spans at all, tools that
   overlap in time are one turn.
+- A call that our stop refused is no step: its span ends with that exception, which names the run.
+  So what is chosen after a stop is issued when its calls have ended.
 - A tool's span may come from another host, whose clock is off: it then seems to end before the
   model chose it, or apart from what another instrumentation shows of the same call. Its call is
   found by the model's id of it, by its parent, then by name and time. The contradiction is counted.
@@ -22,6 +24,7 @@ from functools import partial
 from typing import Final, cast
 
 from tidegauge._critical import here
+from tidegauge._guard import guarded
 from tidegauge._span_faults import span_faults
 from tidegauge.events import ABSENT, GO_ON, CallResult, Decision, made
 from tidegauge.instrumentation.recorder import RecordedRun
@@ -32,6 +35,7 @@ from tidegauge.instrumentation.spans.dedupe import (
     same_arguments,
     same_model_call,
 )
+from tidegauge.instrumentation.spans.json_values import STOPPED, error_type, failure_text
 from tidegauge.instrumentation.spans.span import (
     UNKNOWN_ARGUMENTS,
     SpanData,
@@ -59,10 +63,11 @@ class SpanCall(TurnCall):
         when: when it ran; ``None`` until a span has shown it.
         clock: the clock of that time.
         parent: id of the span around the one that has shown it.
+        refused: whether it was not run, because its run was stopped.
         service: the process that has shown it.
     """
 
-    __slots__ = ("clock", "parent", "scopes", "service", "when")
+    __slots__ = ("clock", "parent", "refused", "scopes", "service", "when")
 
     turn: SpanTurn
 
@@ -72,10 +77,12 @@ class SpanCall(TurnCall):
         self.when: Interval | None = None
         self.clock = self.service = ""
         self.parent: int | None = None
+        self.refused = False
 
-    def show(self, span: SpanData, tool: ToolSpan) -> None:
+    def show(self, span: SpanData, tool: ToolSpan, *, refused: bool) -> None:
         """A span shows it, or shows it being tried again."""
         self.scopes = {span.scope}
+        self.refused = refused
         self.result, self.raised = tool.result, tool.raised
         self.when = made(Interval, (span.start, span.end))
         self.clock, self.parent = clock_of(span.resource), span.parent_id
@@ -91,7 +98,9 @@ class SpanCall(TurnCall):
 
     @property
     def complete(self) -> bool:
-        """Whether its result is known, or that it failed."""
+        """Whether its result is known, or that it failed or was refused."""
+        if self.refused:
+            return True
         return self.result is not None and (self.result.outcome is not ABSENT or self.raised)
 
     def take(self, known: SpanCall) -> None:
@@ -114,9 +123,10 @@ class SpanTurn(Turn):
     Attributes:
         since: when it was chosen, in nanoseconds.
         clock: the clock of that time.
+        postponed: whether it was chosen after a stop: its step is issued when it has ended.
     """
 
-    __slots__ = ("clock", "seconds", "since")
+    __slots__ = ("clock", "postponed", "seconds", "since")
 
     calls: list[SpanCall]  # type: ignore[assignment]
 
@@ -125,6 +135,12 @@ class SpanTurn(Turn):
         self.since = since
         self.clock = clock
         self.seconds: float | None = None
+        self.postponed = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether all calls have ended or were refused."""
+        return all(call.result is not None or call.refused for call in self.calls)
 
 
 class SpanTurns(TurnTracker):
@@ -150,6 +166,7 @@ class SpanTurns(TurnTracker):
         self._shows_calls = False  # whether they show their calls
         self._alone = 0  # the reported calls that no model had shown by then
         self._silent: str | None = None  # the scope of a model call that shows none, as yet
+        self._refuses = False  # whether a call was refused
 
     def model(self, span: SpanData, seen: SeenModel, *, in_tool: bool = False) -> None:
         """A model call has ended: what came before is settled, what it chose is a step.
@@ -201,13 +218,13 @@ class SpanTurns(TurnTracker):
         if found is not None:
             if span.end < found.turn.since:
                 _count_skew(span)
-            found.show(span, tool)
+            found.show(span, tool, refused=self._is_refused(span))
             self._observe_ended(found.turn)
             return
         if self._shown_elsewhere(span, tool):
             return
         call = SpanCall(tool.name, tool.arguments, tool.id)
-        call.show(span, tool)
+        call.show(span, tool, refused=self._is_refused(span))
         if alone:
             self._observe_ended(self._open_turn([call], span.start, call.clock))
             return
@@ -216,6 +233,13 @@ class SpanTurns(TurnTracker):
         self._unchosen.append(call)
         if len(self._unchosen) > MAX_CALLS:
             self._report_unchosen()
+
+    @guarded("spans.refuse", default=None)
+    def refuse_waiting(self) -> None:
+        """The calls that are waited for will not run: the caller raises the stop."""
+        with here.critical, self._lock:
+            for call in self._open_calls():
+                call.refused = call.refused or call.result is None
 
     def waiting(self) -> list[str]:
         """The name of the tool of each call that is waited for."""
@@ -264,6 +288,7 @@ class SpanTurns(TurnTracker):
         with here.critical, self._lock:
             self._turn((), None)
             self._report_silent()
+            self._reports += [partial(self._issue_postponed, turn) for turn in self._turns()]
             if then is not None:
                 self._reports.append(then)
         self.send()
@@ -419,7 +444,7 @@ class SpanTurns(TurnTracker):
         if call is None:
             return False
         if call.when is None:  # the model was shown its result
-            call.show(span, tool)
+            call.show(span, tool, refused=self._is_refused(span))
         else:
             if call.clock != clock and not call.when.overlaps(Interval(span.start, span.end)):
                 _count_skew(span)
@@ -521,10 +546,38 @@ class SpanTurns(TurnTracker):
             self._recent.append(cast("SpanTurn", turn))
         super()._close(turn)
 
+    def _is_refused(self, span: SpanData) -> bool:
+        """Whether a tool's span shows that the stop of this run refused its call."""
+        if not span.failed or error_type(span) not in STOPPED:
+            return False
+        # The stop of another run may pass through: of an agent inside the tool.
+        refused = f"run {self._recorded.id} stopped at step " in (failure_text(span) or "")
+        self._refuses = self._refuses or refused
+        return refused
+
+    def _issue(self, turn: Turn, entropy: float | None = None, *, blockable: bool = False) -> None:
+        if self._refuses or self._recorded.decision.stop:
+            cast("SpanTurn", turn).postponed = True
+        else:
+            super()._issue(turn, entropy, blockable=blockable)
+
+    def _issue_postponed(self, turn: SpanTurn) -> None:
+        """Nothing shows that its calls were refused: it is a step without a result."""
+        if turn.postponed:
+            super()._issue(turn)
+
     def _observe(self, turn: Turn) -> Decision:
+        one = cast("SpanTurn", turn)
+        refused = sum([call.refused for call in one.calls])
+        if refused:
+            self._recorded.refused(refused)
+        if refused == len(one.calls):
+            return GO_ON  # there is no result
+        if one.postponed:
+            one.calls = [call for call in one.calls if not call.refused]
+            super()._issue(one)
         if turn.step is None:
             return GO_ON
-        one = cast("SpanTurn", turn)
         shown = [call.when for call in one.calls if call.when is not None]
         one.seconds = math.nan  # not known: our own clock would measure when spans arrive
         if shown and all(when.start <= when.end for when in shown):

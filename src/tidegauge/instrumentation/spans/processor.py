@@ -138,7 +138,6 @@ class TidegaugeSpanProcessor(SpanProcessor):
         """Nothing waits: every span is read when it ends."""
         return True
 
-    @guarded("spans.find_run", default=None, interrupting="skip")
     def find_run(
         self, where: Where = None, *, conversation: str | None = None
     ) -> RecordedRun | None:
@@ -153,16 +152,19 @@ class TidegaugeSpanProcessor(SpanProcessor):
             ``None`` when there is none, or it has shown no model or tool call yet; also for a text
             that is not a trace id.
         """
-        if conversation is not None:
-            found: ExternalRun | None = self._grouping.find_conversation(conversation)
-        elif isinstance(where, int | str):
-            trace_id = _number(where) if isinstance(where, str) else where
-            found = None if trace_id is None else self._grouping.find(trace_id)
-        else:
-            span = trace.get_current_span() if where is None else where
-            context = span.get_span_context() if isinstance(span, trace.Span) else span
-            found = self._grouping.find(context.trace_id, context.span_id)
+        found = self._find(where, conversation)
         return None if found is None else found.recorded
+
+    @guarded("spans.find_run", default=None, interrupting="skip")
+    def _find(self, where: Where, conversation: str | None) -> ExternalRun | None:
+        if conversation is not None:
+            return self._grouping.find_conversation(conversation)
+        if isinstance(where, int | str):
+            trace_id = _number(where) if isinstance(where, str) else where
+            return None if trace_id is None else self._grouping.find(trace_id)
+        span = trace.get_current_span() if where is None else where
+        context = span.get_span_context() if isinstance(span, trace.Span) else span
+        return self._grouping.find(context.trace_id, context.span_id)
 
     def decision(self, where: Where = None, *, conversation: str | None = None) -> Decision:
         """The last decision about a run other than to go on.
@@ -188,9 +190,10 @@ class TidegaugeSpanProcessor(SpanProcessor):
         Raises:
             RunStopped: the policy stops the run.
         """
-        found = self.find_run(where, conversation=conversation)
-        error: RunStopped | None = None if found is None else found.stop_error()
-        if error is not None:
+        found = self._find(where, conversation)
+        error: RunStopped | None = None if found is None else found.recorded.stop_error()
+        if found is not None and error is not None:
+            found.turns.refuse_waiting()
             raise error
 
     def _attributes_of(self, resource: Resource) -> Attributes:

@@ -1,4 +1,4 @@
-"""How many sessions coding agents had, and how many of their calls were refused."""
+"""How many sessions coding agents had and have."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ class SessionCounts:
     >>> counts.began("codex", "s1"), counts.began("codex", "s1"), counts.began("codex", "s2")
     (None, None, None)
     >>> [found["codex", ""] for found in counts.metrics(active=["codex"]).values()]
-    [2, 1, 0]
+    [2, 1]
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._sessions: Counter[str] = Counter()
-        self._refused: Counter[str] = Counter()
 
     def began(self, agent: str, session: str) -> None:
         """A run of a session began; the first one counts."""
@@ -47,11 +46,6 @@ class SessionCounts:
                 self._known.popitem(last=False)
             self._sessions[self._name(agent)] += 1
 
-    def refused(self, agent: str) -> None:
-        """A call was refused."""
-        with self._lock:
-            self._refused[self._name(agent)] += 1
-
     def metrics(
         self, active: Iterable[str]
     ) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
@@ -62,13 +56,11 @@ class SessionCounts:
         """
         with self._lock:
             now = Counter(map(self._name, active))
-            agents = dict.fromkeys([*self._sessions, *self._refused])
             return {
-                metric: {(agent, ""): counts[agent] for agent in agents}
+                metric: {(agent, ""): counts[agent] for agent in self._sessions}
                 for metric, counts in (
                     (catalog.SESSIONS, self._sessions),
                     (catalog.SESSIONS_ACTIVE, now),
-                    (catalog.REFUSED_CALLS, self._refused),
                 )
             }
 

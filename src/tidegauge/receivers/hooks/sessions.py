@@ -22,7 +22,7 @@ runs, and can be refused.
 - *Spans*: a run's span is open while the run is. Those of its calls are made when their step is
   known, with the times at which their hooks reported them. Refused calls have none.
 - *Stopped*: the agent is asked to end. Where its hooks cannot do that, every further call is
-  refused. Such calls are not steps.
+  refused. Such calls are no steps.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ class HookSessions:
         traced: whether runs and calls have spans.
 
     Attributes:
-        counts: counts sessions and refused calls.
+        counts: counts sessions.
     """
 
     def __init__(
@@ -278,8 +278,6 @@ class HookSessions:
         if printed is None:
             self._give_back(event)
             return b""
-        if event.kind == "call":
-            self.counts.refused(event.agent or "")
         return orjson.dumps(printed)
 
     @guarded("hooks.receive", default=None)
@@ -323,7 +321,7 @@ class HookSessions:
     def metrics(
         self, also: Iterable[str] = ()
     ) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
-        """How many sessions there were and are, and how many calls were refused.
+        """How many sessions there were and are.
 
         Args:
             also: the agents of other sessions that have an open run.
@@ -379,12 +377,14 @@ class HookSessions:
     def _call(self, agent: HookAgent, event: HookEvent) -> HookAnswer:
         run = self._find(agent, event)
         with run.changed:
-            if run.recorded.decision.stop:
-                return _stop(agent, run.recorded.decision)
             digest = _digest(event)
             given = self._given(run, event, digest)
             if given is not None:
                 return given
+            if run.recorded.decision.stop:
+                return self._refused(
+                    run, event.call_id, digest, _stop(agent, run.recorded.decision)
+                )
             key, call, again = self._begin(run, event, digest)
             if not (again and self._recorder.acts):
                 return ALLOW
@@ -399,13 +399,22 @@ class HookSessions:
             decision = run.recorded.decision
             if decision.stop:
                 run.open.pop(key, None)
-                return _stop(agent, decision)
+                return self._refused(run, key, digest, _stop(agent, decision))
             if call.turn.blocked and call.turn.decision is not None:
                 run.open.pop(key, None)
-                answer = HookAnswer("refuse", _text(call.turn.decision))
-                run.refused = _Refused(key, digest, self._clock(), answer)
-                return answer
+                return self._refused(
+                    run, key, digest, HookAnswer("refuse", _text(call.turn.decision))
+                )
         return ALLOW
+
+    def _refused(
+        self, run: _SessionRun, key: str | None, digest: str, answer: HookAnswer
+    ) -> HookAnswer:
+        """A call is not run; the answer to it."""
+        run.recorded.refused()
+        if key is not None:
+            run.refused = _Refused(key, digest, self._clock(), answer)
+        return answer
 
     def _given(self, run: _SessionRun, event: HookEvent, digest: str) -> HookAnswer | None:
         """The answer to a call that is reported twice; ``None``, it is not."""

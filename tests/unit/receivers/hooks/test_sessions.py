@@ -98,6 +98,12 @@ def counted(one: Watched) -> dict[str, dict[str, float]]:
     }
 
 
+def refused(one: Watched) -> dict[str, int]:
+    """Refused calls by agent."""
+    groups = one.pipeline.engine.snapshot().groups
+    return {group.key.agent: group.totals.refused_calls for group in groups}
+
+
 def test_sessions_and_refused_calls_are_counted(watched: Open) -> None:
     one = watched(acts=True)
     assert set(map(len, one.sessions.metrics().values())) == {0}
@@ -115,8 +121,8 @@ def test_sessions_and_refused_calls_are_counted(watched: Open) -> None:
     assert counted(one) == {
         "sessions_total": {"codex": 2},
         "sessions_active": {"codex": 2},
-        "refused_calls_total": {"codex": 4},
     }
+    assert refused(one) == {"codex": 4}
 
 
 def test_a_call_of_a_stopped_run_is_a_refused_call(watched: Open) -> None:
@@ -125,7 +131,19 @@ def test_a_call_of_a_stopped_run_is_a_refused_call(watched: Open) -> None:
     for number in range(9):  # two are made, one is nudged, the others are refused
         if one.give("codex", "call", f"c{number}") is None:
             one.give("codex", "result", f"c{number}")
-    assert counted(one)["refused_calls_total"] == {"codex": 6}
+    assert refused(one) == {"codex": 6}
+    assert len(one.steps) == 6  # two that ran, one nudged, two blocked, one stopped
+
+
+def test_a_refused_call_that_is_reported_twice_counts_once(watched: Open) -> None:
+    one = watched(acts=True)
+    one.give("codex", "prompt")
+    for number in range(9):
+        answers = [one.give("codex", "call", f"c{number}") for _ in range(2)]
+        assert answers[0] == answers[1]
+        if answers[0] is None:
+            one.give("codex", "result", f"c{number}")
+    assert refused(one) == {"codex": 6}
 
 
 @pytest.mark.parametrize("agent", PAYLOADS)
