@@ -57,7 +57,7 @@ def test_loops_that_end_between_two_scrapes_are_heard_of(tmp_path: Path) -> None
         seen = prometheus.query("max_over_time(tidegauge_lasting_loops_active[10m])")
         assert {sample.value for sample in seen} == {0.0}, "no scrape saw a loop"
         looped("retries", steps=2)
-        prometheus.wait_for('tidegauge_loops_total{agent="retries",kind="cycle"} == 1', bool)
+        prometheus.wait_for('tidegauge_loops_total{agent="retries",kind="loop"} == 1', bool)
         prometheus.wait_for('tidegauge_loops_total{agent="retries"} offset 3s', bool)
         assert "retries" not in {notice.labels["agent"] for notice in webhook.notices}
 

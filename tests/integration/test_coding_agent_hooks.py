@@ -88,7 +88,7 @@ def test_captured_hooks_have_their_steps_and_loops(case: str, pipeline: Pipeline
     expected = EXPECTED[case]
     assert (report.steps, kept.calls) == (expected["steps"], expected["calls"])
     flags = ["."] * report.steps
-    for first, period, repeats in report.loops:
+    for first, period, repeats, _ in report.loops:
         flags[first : first + period * repeats] = "x" * (period * repeats)
     assert "".join(flags) == expected["flags"]
     loop = expected["loop"]

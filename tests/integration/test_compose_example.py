@@ -356,7 +356,7 @@ def test_the_loop_of_the_agent_gets_the_address_where_notices_are_printed(tmp_pa
         now = time.time()
         [series] = Prometheus(f"http://{address['prometheus']}").get(
             "/api/v1/query_exemplars",
-            query='tidegauge_loops_total{kind="cycle"}',
+            query='tidegauge_loops_total{kind="loop"}',
             start=str(now - PATIENCE),
             end=str(now + 1),
         )

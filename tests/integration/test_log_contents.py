@@ -91,7 +91,7 @@ def dropped() -> dict[str, int]:
 
 def check_run(listener: Listener) -> None:
     [report] = listener.reports.values()
-    [(first, period, repeats)] = report.loops
+    [(first, period, repeats, _)] = report.loops
     found = {"period": period, "first_step": first, "loop_steps": period * repeats}
     assert (report.steps, found) == (STEPS, LOOP)
 

@@ -136,7 +136,7 @@ class Found:
         inside = {n for n, t in enumerate(kept) if stretch.start <= t <= stretch.end}
         signals = [self.watched.signals[stretch.run][n] for n in inside]
         seen = set()
-        for first_step, period, repeats in self.reports[stretch.run].loops:
+        for first_step, period, repeats, _ in self.reports[stretch.run].loops:
             if inside & set(range(first_step, first_step + period * repeats)):
                 seen.add("loop")
         if max(signal.result_streak or 0 for signal in signals) >= 3:

@@ -200,7 +200,7 @@ class TestTheOscillator:
     def test_is_seen_looping_in_the_pipeline_and_stopped(self) -> None:
         world = grid(3, corridor_widths=(1, 3), alpha=5.0)
         report = through_the_pipeline(world, "oscillator")
-        ((first, period, repeats),) = report.loops
+        ((first, period, repeats, _),) = report.loops
         assert period == 2
         assert report.loop_steps == 2 * repeats
         assert report.steps - first - 2 * repeats in (0, 1)

@@ -140,8 +140,8 @@ def _loop(loops: Sequence[Any]) -> dict[str, int] | None:
         return None
     if len(loops) > 1:
         return {"loops": len(loops)}  # of which no recording has more than one
-    [(first, period, repeats)] = loops
-    return {"period": period, "first_step": first, "loop_steps": period * repeats}
+    [(first, period, _, steps)] = loops
+    return {"period": period, "first_step": first, "loop_steps": steps}
 
 
 def parsed(given: dict[str, Any]) -> SpanData:

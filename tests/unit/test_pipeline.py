@@ -60,7 +60,7 @@ class TestSettings:
         ("settings", "message"),
         [
             ({"stop_on_lop": 3}, "unknown setting 'stop_on_lop'; did you mean stop_on_loop"),
-            ({"zzz": 3}, "unknown setting 'zzz'; known: stop_on_loop"),
+            ({"zzz": 3}, "unknown setting 'zzz'; known: guard, guard_share, stop_on_loop"),
             ({"rules": [Rule("steps", 3)], "stop_on_loop": 2}, "rules cannot be combined with"),
             ({"rules": [Rule("steps", 3), Rule("steps", 4)]}, "two rules have the same"),
         ],
@@ -87,8 +87,10 @@ class TestSettings:
         assert [(rule.signal, rule.threshold, rule.action) for rule in rules] == [
             ("loop_repeats", 2, "stop"),
             ("steps", 30, "stop"),
-            ("result_streak", 5, "observe"),
-            ("failed_rounds", 5, "observe"),
+            ("loop_evidence", 1, "observe"),
+            ("stuck_streak", 5, "observe"),
+            ("failed_rounds", 7, "observe"),
+            ("result_streak", 8, "observe"),
         ]
 
     def test_rules_from_a_generator_are_all_taken(self, configure):
@@ -290,7 +292,8 @@ class TestDecisions:
                 loop(12)
         totals = seen.pipeline.engine.snapshot().groups[0].totals
         assert totals.interventions == {
-            ("would_stop", "loop_repeats"): 2,
+            ("would_stop", "loop_evidence"): 2,
+            ("would_stop", "stuck_streak"): 2,
             ("would_stop", "result_streak"): 2,
         }
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tidegauge.cli.live_runs import LiveRun
-from tidegauge.policies import DEFAULT_RULES, Rule
+from tidegauge.policies import Rule, guard_rules
 from tidegauge.streaming_metrics import Snapshot, group_entry, run_entry
 
 __all__ = ["FalseAlarm", "Saving", "demo_document", "false_alarms", "total_steps"]
@@ -57,19 +57,19 @@ def false_alarms(runs: Sequence[LiveRun]) -> Iterator[FalseAlarm]:
     """The false alarms among the ended runs."""
     for run in runs:
         if run.report.success and run.report.intervention == "would_stop":
-            highest = ((rule, _highest(run, rule)) for rule in DEFAULT_RULES)
+            highest = ((rule, _highest(run, rule)) for rule in guard_rules("stuck"))
             rules = [
-                Rule(rule.signal, value + 1, agent=run.agent)
+                Rule(rule.signal, int(value) + 1, agent=run.agent)
                 for rule, value in highest
                 if value >= rule.bound
             ]
             yield FalseAlarm(run, tuple(rules))
 
 
-def _highest(run: LiveRun, rule: Rule) -> int:
+def _highest(run: LiveRun, rule: Rule) -> float:
     """The highest value of a rule's signal in a run."""
-    if rule.signal == "loop_repeats":
-        return max((repeats for _, _, repeats in run.report.loops), default=0)
+    if rule.signal == "loop_evidence":
+        return run.report.loop_evidence_max
     return getattr(run.report, f"{rule.signal}_max") or 0
 
 

@@ -127,7 +127,8 @@ STEPS: Final = Table(
     (
         *_columns("text", "run"),
         *_columns("integer", "t"),
-        *_columns("boolean", "loop"),
+        *_columns("boolean", "loop", "tide_loop"),
+        *_columns("integer", "loop_period", "loop_repeats"),
         *_columns("integer", "case"),
         *_columns("boolean", "gain", "progress", "error"),
         *_columns("boolean", "exploration_error", "exploitation_error"),

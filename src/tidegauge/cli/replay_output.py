@@ -236,12 +236,13 @@ class StepLines:
             waiting.append(_line(event.run, run.steps - 1))
             for line in islice(reversed(waiting), run.of(TideLoops).settled):
                 line["tide_loop"] = True
-            settled = () if run.skipping else run.of(Loops).settled
-            if settled:
-                for line in reversed(waiting):
-                    if line["t"] < settled[0]:
+            if not run.skipping:
+                loops = run.of(Loops)
+                waiting[-1].update(loop_period=loops.period, loop_repeats=loops.repeats)
+                for line in reversed(waiting) if loops.settled else ():
+                    if line["t"] < loops.settled[0]:
                         break
-                    line["loop"] = line["loop"] or line["t"] in settled
+                    line["loop"] = line["loop"] or line["t"] in loops.settled
         return decision
 
     def step_observed(self, event: Outcome) -> Decision:
@@ -278,7 +279,8 @@ class StepLines:
 
 def _line(run: str, step: int) -> dict[str, Any]:
     """A step that was issued; its result is not known."""
-    return {"run": run, "t": step, "loop": False, "tide_loop": False, **dict.fromkeys(_MEASURED)}
+    looping = {"loop": False, "tide_loop": False, "loop_period": 0, "loop_repeats": 0}
+    return {"run": run, "t": step, **looping, **dict.fromkeys(_MEASURED)}
 
 
 def _measured(run: MeasuredRun) -> dict[str, Any]:

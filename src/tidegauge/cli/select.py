@@ -71,7 +71,8 @@ def select(settings: SelectSettings) -> None:
       steps t_max tokens auv progress_auv novelty recall_lag premature_halt
       cut_short loop_ratio loop_steps loops lost_tokens lost_seconds
       tide_loop_ratio tide_loop_steps tide_cycles tide_cycle_steps refused_calls
-      result_streak_max failed_rounds_max stale_score stale_score_max
+      result_streak_max stuck_streak_max empty_streak failed_rounds_max
+      loop_evidence_max skipped_steps stale_score stale_score_max
       frontier pending distinct_places backtracks
       exploration_error exploration_errors exploration_required
       exploitation_error exploitation_errors exploitation_required

@@ -308,7 +308,7 @@ def _trouble(run: RunReport) -> tuple[int, int, int, int, str]:
     """Sort key: the worse the run, the greater. The id keeps the order of equal runs stable."""
     return (
         run.loop_repeats,
-        run.stuck_streak or 0,
+        run.result_streak or 0,
         run.failed_rounds or 0,
         run.steps,
         str(run.run),

@@ -195,8 +195,8 @@ class RecordedRun:
         "_delivered",
         "_ended",
         "_extractors",
+        "_last_looped",
         "_lock",
-        "_loops",
         "_mentions",
         "_recorder",
         "_reported_end",
@@ -226,7 +226,7 @@ class RecordedRun:
         # of steps not observed yet, for extractors
         self._calls: OrderedDict[int, tuple[Call, ...]] = OrderedDict()
         self._mentions: tuple[Identity, ...] = ()
-        self._loops = False  # whether the onset of the current loop was sent
+        self._last_looped = -2
         self.event = event
         self.decision: Decision = GO_ON
         self.steps = 0
@@ -671,10 +671,12 @@ class RecordedRun:
             again = (decision.action, decision.reason) == (before.action, before.reason)
             if self._spans is not None and not decision.nudge and not (decision.stop and again):
                 self._spans.intervention(decision)
-        if signals is None or not signals.loop_repeats:
-            self._loops = False
-        elif not self._loops and self._spans is not None:
-            self._loops = True
+        if signals is None or not signals.loop_repeats or self._spans is None:
+            return
+        # Every step of a loop gets here: after a gap, it is another loop.
+        begins = signals.step > self._last_looped + 1
+        self._last_looped = max(signals.step, self._last_looped)
+        if begins:
             self._spans.loop_onset(signals)
 
     @guarded("recorder.extract", default=None)

@@ -113,7 +113,7 @@ class _Live(NamedTuple):
 
 
 class _Own(NamedTuple):
-    """An action that is issued while others wait for their results: a sequence of its own.
+    """An action that is issued while others wait for their results: a separate sequence.
 
     Attributes:
         result: its last result; ``None``, there is none yet.
@@ -157,6 +157,7 @@ class Loops(Metric[IssuedStep]):
         period: steps of one round of the current loop; 0, there is none.
         repeats: complete rounds of it after the first one.
         evidence: repeating steps over those that are enough (:func:`steps_of_evidence`).
+        evidence_max: the most that it was in the run.
         first_step: its first step that repeats another; -1, there is none.
         since: when that was issued, in seconds since the epoch; ``None``, not known.
         onsets: how many loops have begun.
@@ -188,6 +189,7 @@ class Loops(Metric[IssuedStep]):
         "_taken",
         "dropped_loops",
         "evidence",
+        "evidence_max",
         "first_step",
         "lasting",
         "loop_steps",
@@ -213,6 +215,7 @@ class Loops(Metric[IssuedStep]):
         self.period = 0
         self.repeats = 0
         self.evidence = 0.0
+        self.evidence_max = 0.0
         self.first_step = -1
         self.since: float | None = None
         self.lasting = False  # whether it was counted as one that lasts
@@ -468,6 +471,7 @@ class Loops(Metric[IssuedStep]):
         begins = not self.period
         self.repeats, self.period, self.evidence = best[0], -best[2], evidence
         self._shown = shown
+        self.evidence_max = max(self.evidence_max, evidence)
         if begins:
             self.onsets += 1
             self._own_steps = len(self.settled) if shown is not None else 0
@@ -523,10 +527,9 @@ LOOPS: Final = MetricDefinition(
     "tidegauge_loops_total",
     "counter",
     "loops",
-    "What began: a loop, a stuck streak (the same failure, or the same call with the same result), "
-    "or failed rounds.",
+    "What began: a loop, a streak of one result (of failures, or of one call), or failed rounds.",
     labels=(*GROUP_LABELS, "kind"),
-    values=("loop", "stuck_streak", "failed_rounds"),
+    values=("loop", "result_streak", "failed_rounds"),
 )
 RUNS_LOOPING: Final = MetricDefinition(
     "tidegauge_runs_looping",
@@ -587,6 +590,7 @@ def _report(run: RunView, loops: Loops) -> dict[str, object]:
         "loop_period": loops.period,
         "loop_repeats": loops.repeats,
         "loop_evidence": loops.evidence,
+        "loop_evidence_max": loops.evidence_max,
         "looping": looping,
         "loop_first_step": loops.first_step if looping else None,
         "loop_since": loops.since,
@@ -598,6 +602,7 @@ def _document(report: Any) -> dict[str, object]:
     return {
         "loop_steps": None if "loops" in report.lost else report.loop_steps,
         "loop_ratio": report.loop_ratio,
+        "loop_evidence_max": None if "loops" in report.lost else report.loop_evidence_max,
         "loops": [loop._asdict() for loop in report.loops],
     }
 
@@ -624,6 +629,7 @@ DECLARATION: Final = Declaration(
         "loop_period": 0,
         "loop_repeats": 0,
         "loop_evidence": 0.0,
+        "loop_evidence_max": 0.0,
         "looping": False,
         "loop_first_step": None,
         "loop_since": None,

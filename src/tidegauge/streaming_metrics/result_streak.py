@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from tidegauge.streaming_metrics.declaration import Declaration, Signal
+from tidegauge.streaming_metrics.declaration import Declaration, RunView, Signal
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
@@ -59,10 +59,16 @@ class ResultStreak(Metric[ObservedStep]):
         return self.current
 
 
+def _observed(run: RunView, streak: ResultStreak, step: ObservedStep) -> None:
+    streak.update(step)
+    if streak.current == run.settings.onset_at:
+        run.count_onset("result_streak", step.t)
+
+
 DECLARATION: Final = Declaration(
     name="result_streak",
     kind=ResultStreak,
-    observed=True,
+    observed=_observed,
     absent={"result_streak": None, "result_streak_max": None},
     report=lambda run, streak: {
         "result_streak": streak.value,

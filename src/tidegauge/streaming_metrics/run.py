@@ -66,7 +66,7 @@ _OVERLAPPING: Final = 16
 """Steps within which one without a result overlaps the next; later, its result may be lost."""
 _MAX_SITUATION: Final = 10
 _SKIPPING: Final = 2
-"""What is added to a moment for a step that only waits or thinks: it has plans of its own."""
+"""What is added to a moment for a step that only waits or thinks: it has separate plans."""
 
 
 class Decider(Protocol):

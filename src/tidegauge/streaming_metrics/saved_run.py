@@ -72,7 +72,7 @@ def load_run(run: MeasuredRun, state: Mapping[str, Any]) -> None:
     """
     saved_start(state)  # checks the version
     try:
-        _load(run, state)
+        _load(run, _upgraded(state) if state["version"] == _BEFORE else state)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError("The state of a run has another form.") from error
     run.restore_ended()
@@ -84,9 +84,10 @@ def saved_start(state: Mapping[str, Any]) -> RunStarted:
     Raises:
         ValueError: the state has another version or form.
     """
-    if state.get("version") != VERSION:
+    if state.get("version") not in (VERSION, _BEFORE):
         raise ValueError(
-            f"The state of a run has version {state.get('version')!r}; only {VERSION} can be read."
+            f"The state of a run has version {state.get('version')!r}; "
+            f"only {_BEFORE} and {VERSION} can be read."
         )
     try:
         started = from_plain(state["started"])
@@ -102,7 +103,8 @@ def _load(run: MeasuredRun, state: Mapping[str, Any]) -> None:
         data = state["metrics"].get(metric.name)
         if metric.kind is not None and (data is not None or metric.always):
             loaded = run.metrics[metric.kind] = metric.made(run)
-            loaded.load(data)
+            if data is not None:
+                loaded.load(data)
     exploration = run.find(Exploration)
     if exploration is not None:
         exploration.stale_score = run.of(StaleScore)  # they share it
@@ -114,6 +116,64 @@ def _load(run: MeasuredRun, state: Mapping[str, Any]) -> None:
     run.totals = Totals.loaded(state["totals"])
     run.policy, run.saved_policy = None, state["policy"]
     run.plan()
+
+
+def _upgraded(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of the release before, as of this one.
+
+    There, texts were compared in another way, and a loop was what TIDE calls one: what compares
+    begins again.
+    """
+    run, step, action, seen, _, _, _, tool, _, stale_score, case = from_plain(state["latest"])
+    latest = StepSignals(*(run, step, action, seen), tool=tool, stale_score=stale_score, case=case)
+    return {
+        **state,
+        "metrics": {
+            name: _with_stale_score(data)
+            for name, data in state["metrics"].items()
+            if name not in _BEGUN_AGAIN
+        },
+        "values": {
+            **state["values"],
+            "previous": None,
+            "exact_previous": None,
+            "last_taken": state["values"]["steps"] - 1,
+            "skipping": False,
+        },
+        "latest": to_plain(tuple(latest)),
+        "issued": [
+            [t, to_plain((*one[:7], False, *one[10:12], False, False, False))]
+            for t, one in ((t, from_plain(data)) for t, data in state["issued"])
+        ],
+        "refused": None,
+        "totals": {
+            name: value if name in _NOT_KEPT else state["totals"].get(name, value)
+            for name, value in Totals().state().items()
+        },
+    }
+
+
+def _with_stale_score(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A metric's state; the exploration's has that of the stale score in it."""
+    fields = {
+        name: _with_stale_score(data) if name == "stale_score" else data
+        for name, data in state["fields"].items()
+    }
+    if state["metric"] != "StaleScore":
+        return {**state, "fields": fields}
+    return {**state, "version": 2, "fields": {**fields, "_acknowledged": False, "_result": None}}
+
+
+_BEFORE: Final = 5
+_NOT_KEPT: Final = frozenset(
+    {"loop_steps", "onsets", "lasting_loops", "loop_tokens", "loop_seconds"}
+)
+_BEGUN_AGAIN: Final = frozenset(
+    {
+        *("loops", "loop_cost", "entropy_split", "polling_allowance", "recurrence", "novelty"),
+        "result_streak",
+    }
+)
 
 
 def _saved_step(step: Issued) -> Any:

@@ -51,7 +51,7 @@ class HistoryStep(NamedTuple):
     result: str | None = None
 
 
-_STREAKS: Final = ("stuck_streak", "failed_rounds")
+_STREAKS: Final = ("result_streak", "failed_rounds")
 _LOOPED, _OBSERVED, _STALE_SCORE, _INTERVENTION, _ARGUMENTS, _RESULT = 3, 4, 9, 10, 11, 12
 _OF_THE_OUTCOME: Final = slice(_OBSERVED, _STALE_SCORE + 1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from tidegauge.streaming_metrics.declaration import Declaration, RunView, Signal
+from tidegauge.streaming_metrics.declaration import Declaration, Signal
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
@@ -59,16 +59,10 @@ class StuckStreak(Metric[ObservedStep]):
         return self.current
 
 
-def _observed(run: RunView, streak: StuckStreak, step: ObservedStep) -> None:
-    streak.update(step)
-    if streak.current == run.settings.onset_at:
-        run.count_onset("stuck_streak", step.t)
-
-
 DECLARATION: Final = Declaration(
     name="stuck_streak",
     kind=StuckStreak,
-    observed=_observed,
+    observed=True,
     absent={"stuck_streak": None, "stuck_streak_max": None},
     report=lambda run, streak: {
         "stuck_streak": streak.value,

@@ -19,7 +19,6 @@ from tidegauge.cli.export_tables import DECISIONS, LOOPS, RUNS, STEPS, Table
 
 DDL = Path(__file__).parents[3] / "examples" / "tables"
 FLAT = {
-    "lost_steps": ("lost_in_loops", "steps"),
     "lost_tokens": ("lost_in_loops", "tokens"),
     "lost_seconds": ("lost_in_loops", "seconds"),
     "exploration_required": ("required", "exploration"),

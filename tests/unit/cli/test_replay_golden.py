@@ -13,9 +13,9 @@ from tidegauge.streaming_metrics import (
     AUV,
     FinishedRun,
     IssuedStep,
-    Loops,
     ObservedStep,
     ProgressAUV,
+    TideLoops,
 )
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -34,13 +34,14 @@ def expected_progress_auv(case: dict[str, Any]) -> Any:
 
 
 LOOPS = golden("loops.jsonl")
+LIVE_LOOPS = golden("live_loops.jsonl")
 AUVS = golden("auv.jsonl")
 
 
 def test_loops_step_by_step() -> None:
     assert len(LOOPS) == 400
     for case in LOOPS:
-        loops = Loops()
+        loops = TideLoops()
         flags: list[int] = []
         pairs = zip(case["states"], case["actions"], strict=True)
         for t, (state, action) in enumerate(pairs):
@@ -76,17 +77,30 @@ def test_loops_replayed(tidegauge, write, tmp_path: Path) -> None:
     for line in (tmp_path / "steps.jsonl").read_bytes().splitlines():
         step = orjson.loads(line)
         assert step["t"] == len(flags[step["run"]])
-        flags[step["run"]].append(int(step["loop"]))
+        flags[step["run"]].append(int(step["tide_loop"]))
     assert list(flags.values()) == [case["loop"] for case in LOOPS]
     for run, case in zip(ran.document["runs"], LOOPS, strict=True):
         assert run["steps"] == len(case["loop"])
-        assert run["loop_steps"] == sum(case["loop"])
-        assert run["loop_steps"] == sum(loop["steps"] for loop in run["loops"])
-        listed = [0] * run["steps"]
-        for loop in run["loops"]:
-            first, steps = loop["first_step"], loop["steps"]
-            listed[first : first + steps] = [1] * steps
-        assert listed == case["loop"]
+        assert run["tide_loop_steps"] == sum(case["loop"])
+
+
+def test_live_loops_replayed(tidegauge, write, tmp_path: Path) -> None:
+    events: list[dict[str, Any]] = []
+    for number, case in enumerate(LIVE_LOOPS):
+        run = f"run {number}"
+        events.append({"type": "start", "run": run})
+        for t, (state, action) in enumerate(zip(case["states"], case["actions"], strict=True)):
+            known = f"unknown {t}" if state is None else state
+            events.append({"type": "step", "run": run, "state": known, "action": action})
+        events.append({"type": "end", "run": run, "success": None})
+    ran = tidegauge("replay", "--json", "--steps-out", "steps.jsonl", write(*events))
+    flags: dict[str, list[int]] = defaultdict(list)
+    for line in (tmp_path / "steps.jsonl").read_bytes().splitlines():
+        step = orjson.loads(line)
+        assert step["t"] == len(flags[step["run"]])
+        flags[step["run"]].append(int(step["loop"]))
+    assert list(flags.values()) == [case["loop"] for case in LIVE_LOOPS]
+    assert [run["loops"] for run in ran.document["runs"]] == [case["loops"] for case in LIVE_LOOPS]
 
 
 @pytest.mark.slow

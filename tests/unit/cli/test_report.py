@@ -54,10 +54,13 @@ def test_every_number_is_the_one_of_replay(tidegauge, write, walk) -> None:
             key: value for key, value in entry.items() if key not in nested
         }
         assert entry["lost_in_loops"] == {
-            name: run[f"lost_{name}"] for name in ("steps", "tokens", "seconds")
+            "steps": run["loop_steps"],
+            "tokens": run["lost_tokens"],
+            "seconds": run["lost_seconds"],
         }
         assert [list(loop) for loop in run["listed_loops"]] == [
-            [loop["first_step"], loop["period"], loop["repeats"]] for loop in entry["loops"]
+            [loop["first_step"], loop["period"], loop["repeats"], loop["steps"]]
+            for loop in entry["loops"]
         ]
     for group, entry in zip(page["groups"], replayed["groups"], strict=True):
         assert {key: group[key] for key in entry} == entry

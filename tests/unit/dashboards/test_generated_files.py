@@ -124,7 +124,7 @@ def test_onsets_and_stops_are_marked_on_every_dashboard() -> None:
     for board in BOARDS.values():
         onsets, stops = board["annotations"]["list"]
         assert (onsets["name"], onsets["iconColor"]) == ("Loop onsets", "red")
-        assert 'kind="cycle"' in onsets["expr"]
+        assert 'kind="loop"' in onsets["expr"]
         assert (stops["name"], stops["iconColor"]) == ("Stops", "purple")
         assert 'action="stop"' in stops["expr"]
         for one in (onsets, stops):

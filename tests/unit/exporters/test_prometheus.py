@@ -205,10 +205,10 @@ def test_totals_are_what_was_fed() -> None:
     assert value(engine, "runs_finished_total", outcome="failure") == 1
     assert value(engine, "steps_total") == 9
     assert value(engine, "loop_steps_total", action="look") == 4
-    assert value(engine, "cycle_steps_total") == 4 + 0 + 2
+    assert value(engine, "tide_cycle_steps_total") == 4 + 0 + 2
     assert value(engine, "lasting_loops_total") == 1
     assert value(engine, "lasting_loops_active") == 1
-    assert value(engine, "loops_total", kind="cycle") == 1
+    assert value(engine, "loops_total", kind="loop") == 1
     assert value(engine, "loops_total", kind="result_streak") == 2
     assert value(engine, "loops_total", kind="failed_rounds") == 1
     assert value(engine, "loop_tokens_total") == 40
@@ -252,7 +252,8 @@ def test_a_poller_that_may_wait_is_in_no_lasting_loop() -> None:
         step(engine, "r")
         assert value(engine, "lasting_loops_active") == 0
         assert value(engine, "lasting_loops_total") == 0
-    step(engine, "r")
+    for _ in range(4):
+        step(engine, "r")
     assert value(engine, "lasting_loops_active") == 1, "it has waited for too long"
     assert value(engine, "lasting_loops_total") == 1
 
@@ -362,7 +363,12 @@ def test_counters_of_a_known_group_are_there_from_the_start() -> None:
         value(engine, "runs_finished_total", outcome=name) for name in RUNS_FINISHED.values
     } == {0}
     assert {value(engine, "loops_total", kind=name) for name in LOOPS.values} == {0}
-    for name in ("steps_total", "cycle_steps_total", "loop_tokens_total", "loop_seconds_total"):
+    for name in (
+        "steps_total",
+        "tide_cycle_steps_total",
+        "loop_tokens_total",
+        "loop_seconds_total",
+    ):
         assert value(engine, name) == 0
     assert value(engine, "loop_steps_total", action="other") == 0
     assert value(engine, "auv_runs_total", memory="") == 0

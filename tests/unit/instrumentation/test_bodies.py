@@ -963,6 +963,7 @@ class TestBlock:
         assert group(seen).totals.interventions == {
             ("block", "loop_repeats"): 2,
             ("stop", "loop_repeats"): 1,
+            ("would_stop", "loop_evidence"): 1,
         }
         assert seen.pipeline.engine.snapshot().dropped_events == 0
 

@@ -81,7 +81,7 @@ def test_the_whole_story_of_a_run():
                 "tidegauge.outcome": "success",
                 "tidegauge.loop.ratio": 0.0,
                 "tidegauge.stale_score.max": 0,
-                "tidegauge.loop.lost_steps": 0,
+                "tidegauge.loop.steps": 0,
                 "tidegauge.novelty": 2 / 3,
                 "tidegauge.recurrence.max": 1,
                 "tidegauge.troubled": False,
@@ -335,7 +335,7 @@ class TestStop:
     def test_what_would_be_stopped_is_counted_and_raises_nothing(self):
         with capture() as seen, tidegauge.run() as run:
             repeat(run, 9)
-        assert group(seen).totals.interventions[("would_stop", "loop_repeats")] == 1
+        assert group(seen).totals.interventions[("would_stop", "loop_evidence")] == 1
         assert "tidegauge.stopped.reason" not in story(seen)[0][3]
 
     def test_the_stop_of_a_run_inside_stops_the_run_around_it(self):

@@ -73,7 +73,7 @@ def test_the_whole_story_of_a_sync_agent():
         "tidegauge.outcome": "unknown",
         "tidegauge.loop.ratio": 0.0,
         "tidegauge.stale_score.max": 0,
-        "tidegauge.loop.lost_steps": 0,
+        "tidegauge.loop.steps": 0,
         "tidegauge.novelty": 1.0,
         "tidegauge.recurrence.max": 0,
         "tidegauge.troubled": False,

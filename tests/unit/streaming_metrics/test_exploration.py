@@ -277,6 +277,9 @@ FREE_STEPS = st.lists(
     st.builds(
         ObservedStep,
         t=st.just(0),
+        changed=st.just(False),
+        negative=st.just(False),
+        outcome=st.none(),
         state=st.sampled_from([None, b"x", b"y"]),
         place=st.one_of(PLACES, PLACES, PLACES, st.none()),
         exits=st.one_of(EXITS, st.just(())),

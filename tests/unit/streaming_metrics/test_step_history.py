@@ -103,7 +103,7 @@ def test_streaks_interventions_and_the_end_are_reported() -> None:
     watched.engine.intervened("r", "nudge", "result_streak", 2)
     watched.engine.run_ended(RunEnded(run="r", success=False))
     assert watched.logged() == [
-        ("stuck_streak", 2, ""),
+        ("result_streak", 2, ""),
         ("failed_rounds", 2, ""),
         ("would_stop", 2, "failed_rounds"),
         ("nudge", 2, "result_streak"),

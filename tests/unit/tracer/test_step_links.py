@@ -10,7 +10,8 @@ from tidegauge.tracer.step_links import StepLinks
 
 
 def signals(step: int, period: int = 0) -> StepSignals:
-    return StepSignals("r", step, b"", b"", loop_period=period, loop_repeats=int(bool(period)))
+    repeats = step - period if period else -1
+    return StepSignals("r", step, b"", b"", period, int(bool(period)), repeats_step=repeats)
 
 
 def context(number: int) -> SpanContext:

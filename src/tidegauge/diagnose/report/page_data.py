@@ -245,7 +245,7 @@ def _run(run: ReportedRun, with_contents: bool) -> dict[str, Any]:
         **fields_of(run.report),
         "agent_name": run.report.agent_name,
         "task": run.task[:_MAX_TASK] if with_contents else "",
-        "listed_loops": run.report.loops,
+        "listed_loops": [tuple(loop) for loop in run.report.loops],
         "line_count": len(run.lines),
         "step": _columns(run.steps),
         "walk": walk,

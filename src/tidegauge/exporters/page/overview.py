@@ -13,9 +13,9 @@ from tidegauge.streaming_metrics.event_log import Spent
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
 from tidegauge.streaming_metrics.loop_ratio import LoopRatio
 from tidegauge.streaming_metrics.loops import Loops
+from tidegauge.streaming_metrics.result_streak import ResultStreak
 from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.stale_score import StaleScore, is_stale
-from tidegauge.streaming_metrics.stuck_streak import StuckStreak
 from tidegauge.streaming_metrics.success import SuccessRate
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 Trouble: TypeAlias = Literal["looping", "stuck", "fine"]
-Matter: TypeAlias = Literal["loop", "stuck_streak", "failed_rounds", "stale"]
+Matter: TypeAlias = Literal["loop", "result_streak", "failed_rounds", "stale"]
 """What makes up a run's trouble."""
 
 Dollars: TypeAlias = Callable[[float | None, str | None], float | None]
@@ -71,8 +71,8 @@ def matter_of(run: MeasuredRun, *, stale_at: int, onset_at: int) -> Matter | Non
     """What makes up a run's trouble; ``None``, there is none. Call it with the run's lock."""
     if run.of(Loops).period:
         return "loop"
-    if (run.of(StuckStreak).current or 0) >= onset_at:
-        return "stuck_streak"
+    if (run.of(ResultStreak).current or 0) >= onset_at:
+        return "result_streak"
     if (run.of(FailedRounds).current or 0) >= onset_at:
         return "failed_rounds"
     return "stale" if is_stale(run.of(StaleScore).current, stale_at) else None

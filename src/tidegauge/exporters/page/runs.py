@@ -130,7 +130,7 @@ def read_ended(ended: EndedRun, showing: Showing) -> dict[str, Any]:
 
 _RUNBOOKS: Final[Mapping[Matter, str]] = {
     "loop": "loop-onset",
-    "stuck_streak": "runs-stale",
+    "result_streak": "runs-stale",
     "failed_rounds": "failed-rounds",
     "stale": "runs-stale",
 }

@@ -166,7 +166,7 @@ def test_a_loop_is_nudged_refused_and_stopped(watched: Open, agent: str) -> None
     for stopped, _ in answers[5:]:
         assert text_of(stopped).startswith("tidegauge stopped this run")
     (report,) = one.reports
-    assert (report.steps, report.loops) == (6, [(2, 1, 4)])
+    assert (report.steps, report.loops) == (6, [(2, 1, 4, 4)])
     ends = len(answers) == 6
     assert ends == (agent in ("gemini", "claude", "opencode", "generic"))
 
@@ -230,7 +230,7 @@ def test_parallel_calls_are_one_step_in_any_order(watched: Open) -> None:
     assert {tuple(call.arguments["command"] for call in step.calls) for step in one.steps} == {  # type: ignore[index]
         ("a", "b")
     }
-    assert one.reports[0].loops == [(2, 1, 1)]
+    assert one.reports[0].loops == [(2, 1, 1, 1)]
 
 
 def test_calls_without_ids_are_joined_by_tool_and_arguments(watched: Open) -> None:
@@ -242,7 +242,7 @@ def test_calls_without_ids_are_joined_by_tool_and_arguments(watched: Open) -> No
         one.give("gemini", "result", "", "of b", {"command": "b"})
         one.give("gemini", "result", "", "of a", {"command": "a"})
     one.give("gemini", "end")
-    assert one.reports[0].loops == [(2, 1, 1)]
+    assert one.reports[0].loops == [(2, 1, 1, 1)]
 
 
 def test_parallel_calls_that_repeat_are_refused_together(watched: Open) -> None:

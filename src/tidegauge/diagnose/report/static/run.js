@@ -64,8 +64,8 @@ function loopsOf({ listed_loops: loops }) {
   return texts.join("; ") || "none";
 }
 
-/** What its loops cost, from the first repeated step of each on. */
-function lostOf({ lost_steps: steps, lost_tokens: tokens }) {
+/** What its loops cost. */
+function lostOf({ loop_steps: steps, lost_tokens: tokens }) {
   return plural(steps, "step") + (absent(tokens) ? "" : `, ${count(tokens)} tokens`);
 }
 

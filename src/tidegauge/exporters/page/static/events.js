@@ -19,7 +19,7 @@ const KINDS = {
   ended: ["ended", (one) => `${words(one.why)} after ${plural(one.step, "step")}`],
 };
 
-const ONSETS = ["loop", "stuck_streak", "failed_rounds"];
+const ONSETS = ["loop", "result_streak", "failed_rounds"];
 const FILTERS = {
   matter: (one) => !(one.what === "ended" && one.why === "success"),
   onsets: (one) => ONSETS.includes(one.what),

@@ -1,0 +1,48 @@
+"""States of runs that the release before has written are continued."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegauge.events import Call, CallResult, Outcome, RunEnded, Step
+from tidegauge.streaming_metrics import Engine
+from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start
+
+BEFORE = Path(__file__).parents[2] / "golden" / "run_state_5.json"
+
+
+def continued(state: dict[str, Any]) -> Engine:
+    engine = Engine(clock=None, repetition=True)
+    assert engine.restore(saved_start(state))
+    run = engine.get("r")
+    assert run is not None
+    load_run(run, state)
+    return engine
+
+
+def test_the_live_loop_begins_anew_and_all_else_goes_on() -> None:
+    engine = continued(json.loads(BEFORE.read_text()))
+    run = engine.get("r")
+    assert run is not None
+    report = run.report()
+    assert (report.steps, report.tokens, report.agent) == (10, 68, "a")
+    assert (report.loop_steps, report.loops, report.recurrence) == (0, [], None)
+    engine.step_observed(Outcome("r", (CallResult("same", False),)))
+    for _ in range(4):
+        engine.step_issued(Step("r", (Call("look"),)))
+        engine.step_observed(Outcome("r", (CallResult("same", False),)))
+    report = run.report()
+    assert (report.steps, report.loop_repeats) == (14, 3)
+    state = save_run(run)
+    assert continued(state).get("r") is not None
+    assert engine.run_ended(RunEnded(run="r")) is not None
+
+
+def test_states_of_other_versions_are_refused() -> None:
+    state = json.loads(BEFORE.read_text())
+    with pytest.raises(ValueError, match="version 4; only 5 and 6 can be read"):
+        saved_start({**state, "version": 4})
