@@ -164,9 +164,9 @@ SAMPLING_DECISIONS: Final = MetricDefinition(
     "counter",
     "runs",
     "Runs by what was decided about their spans. Not exported: not_troubled. "
-    "Exported, by the first reason that holds: stopped, error, failure, loop, stale, "
-    "cost (more tokens than p95), sample (at random), beyond_limit (could not wait), "
-    "unknown (decided before the run's end was known).",
+    "Exported, by the first reason that holds: stopped, error, failure, loop, result_streak, "
+    "failed_rounds, stale, cost (more tokens than p95), sample (at random), beyond_limit (could "
+    "not wait), unknown (decided before the run's end was known).",
     labels=("reason",),
     values=(
         "not_troubled",
@@ -174,6 +174,8 @@ SAMPLING_DECISIONS: Final = MetricDefinition(
         "error",
         "failure",
         "loop",
+        "result_streak",
+        "failed_rounds",
         "stale",
         "cost",
         "sample",

@@ -30,7 +30,10 @@ __all__ = ["DEFAULT_SAMPLE", "TroubledSpanProcessor"]
 DEFAULT_SAMPLE: Final = 0.01
 """Share of the runs without trouble that is exported."""
 
-_REASONS: Final = ("stopped", "error", "failure", "loop", "stale", "cost")
+_REASONS: Final = (
+    *("stopped", "error", "failure"),
+    *("loop", "result_streak", "failed_rounds", "stale", "cost"),
+)
 """Troubles; the first one is counted."""
 
 _TRACE_ID_BITS: Final = 64

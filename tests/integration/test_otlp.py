@@ -90,7 +90,7 @@ def test_the_run_s_attributes_arrive(arrived):
         "tidegauge.recurrence.max": 3,
         "tidegauge.loop.lost_steps": 2,
         "tidegauge.troubled": True,
-        "tidegauge.troubles": ["loop"],
+        "tidegauge.troubles": ["loop", "result_streak"],
     }
     [broken] = named(arrived.spans, "invoke_agent broken")
     assert broken.attributes["tidegauge.outcome"] == "error"

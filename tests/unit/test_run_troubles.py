@@ -23,51 +23,51 @@ def report(**numbers: Any) -> RunReport:
         **{"steps": 1, "finished": True, "outcome": "success", "tokens": None},
         **{"unguarded": False, "lost": ()},
     }
-    numbers = {"stale_score_max": None, **numbers}
+    numbers = {"past_troubles": (), **numbers}
     own = {name: numbers.pop(name) for name in list(numbers) if name in known}
     return RunReport(**{**known, **own}, numbers=numbers)
 
 
 def test_each_trouble_by_its_name() -> None:
-    troubles = RunTroubles(stale_at=5)
-    assert troubles.of(report(), looped=False) == ()
-    assert troubles.of(report(outcome="unknown"), looped=False) == ()
+    troubles = RunTroubles()
+    assert troubles.of(report()) == ()
+    assert troubles.of(report(outcome="unknown")) == ()
     for outcome in ("stopped", "error", "failure"):
-        assert troubles.of(report(outcome=outcome), looped=False) == (outcome,)
-    assert troubles.of(report(stale_score_max=4), looped=False) == ()
-    assert troubles.of(report(stale_score_max=5), looped=True) == ("loop", "stale")
+        assert troubles.of(report(outcome=outcome)) == (outcome,)
+    assert troubles.of(report(past_troubles=("loop", "stale"))) == ("loop", "stale")
+    assert troubles.of(report(outcome="stopped", past_troubles=("loop",))) == ("stopped", "loop")
 
 
 def test_a_costly_run_exceeds_p95_of_those_before_it_exactly() -> None:
     draw = random.Random(7)
-    troubles = RunTroubles(stale_at=5)
+    troubles = RunTroubles()
     costs: list[float] = []
     for _ in range(2_500):
         cost = draw.choice([draw.lognormvariate(3, 1), float(draw.randrange(40))])
         last = sorted(costs[-1_000:])
         expected = len(last) >= 20 and cost > last[math.ceil(len(last) * 95 / 100) - 1]
-        assert (troubles.of(report(tokens=cost), looped=False) == ("cost",)) is expected
+        assert (troubles.of(report(tokens=cost)) == ("cost",)) is expected
         costs.append(cost)
 
 
 def test_costs_are_compared_within_a_group_and_groups_are_bounded() -> None:
-    troubles = RunTroubles(stale_at=5)
+    troubles = RunTroubles()
     for _ in range(30):
-        troubles.of(report(tokens=100), looped=False)
-        troubles.of(report(tokens=9_000, agent="expensive"), looped=False)
-    assert troubles.of(report(tokens=9_000), looped=False) == ("cost",)
-    assert troubles.of(report(tokens=9_000, agent="expensive"), looped=False) == ()
+        troubles.of(report(tokens=100))
+        troubles.of(report(tokens=9_000, agent="expensive"))
+    assert troubles.of(report(tokens=9_000)) == ("cost",)
+    assert troubles.of(report(tokens=9_000, agent="expensive")) == ()
     for number in range(1_000):
-        troubles.of(report(tokens=1, agent=f"a{number}"), looped=False)
+        troubles.of(report(tokens=1, agent=f"a{number}"))
     assert len(troubles._costs) == 200
 
 
 @pytest.mark.parametrize("cost", [None, math.nan, math.inf])
 def test_a_cost_that_is_not_known_is_not_compared(cost: float | None) -> None:
-    troubles = RunTroubles(stale_at=5)
+    troubles = RunTroubles()
     for _ in range(30):
-        troubles.of(report(tokens=1), looped=False)
-    assert troubles.of(report(tokens=cost), looped=False) == ()
+        troubles.of(report(tokens=1))
+    assert troubles.of(report(tokens=cost)) == ()
 
 
 def test_the_span_of_every_run_says_whether_it_is_troubled() -> None:

@@ -148,7 +148,7 @@ def test_a_run_that_loops_is_exported_whole(setup: Setup) -> None:
     [root] = [span for span in setup.exporter.spans if span.parent is None]
     assert root.attributes is not None
     assert root.attributes["tidegauge.troubled"] is True
-    assert root.attributes["tidegauge.troubles"] == ("loop",)
+    assert root.attributes["tidegauge.troubles"] == ("loop", "result_streak")
 
 
 def test_a_run_that_fails_is_exported(setup: Setup) -> None:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
-from itertools import accumulate
+from itertools import accumulate, chain, zip_longest
+from operator import itemgetter
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tidegauge import catalog
@@ -28,8 +30,9 @@ from tidegauge.streaming_metrics.loops import LOOPS
 from tidegauge.streaming_metrics.memory_index import MEMORY_INDEX, MemoryIndex
 from tidegauge.streaming_metrics.registry import METRICS, OF_ARMS, OF_GROUPS, OF_RUNS
 from tidegauge.streaming_metrics.run_counts import RUNS_FINISHED
-from tidegauge.streaming_metrics.run_report import RunReport
+from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
 from tidegauge.streaming_metrics.snapshot import GroupSnapshot, Snapshot
+from tidegauge.streaming_metrics.trouble import SEVERITY, TROUBLES, Trouble
 
 __all__ = [
     "MAX_LABEL",
@@ -301,18 +304,40 @@ def _added_up(groups: list[GroupSnapshot]) -> GroupSnapshot:
 
 
 def _most_troubled(runs: Iterable[RunReport]) -> list[RunReport]:
-    return heapq.nlargest(MAX_RUNS, (run for run in runs if not run.finished), key=_trouble)
+    """The runs with their own series.
+
+    Every alert names a run: so the worst of each kind of trouble come in turn, and of each kind
+    first the worst of every group. What is left goes to those nearest to trouble, and the longest.
+    """
+    active = [run for run in runs if not run.finished]
+    ranked = [_by_severity(active, trouble) for trouble in TROUBLES]
+    worst = (run for tier in zip_longest(*ranked) for run in tier if run is not None)
+    others = heapq.nlargest(MAX_RUNS, active, key=_nearness)
+    found: dict[str, RunReport] = {}
+    for run in chain(worst, others):
+        if len(found) == MAX_RUNS:
+            break
+        found.setdefault(run.run, run)
+    return list(found.values())
 
 
-def _trouble(run: RunReport) -> tuple[int, int, int, int, str]:
-    """Sort key: the worse the run, the greater. The id keeps the order of equal runs stable."""
+def _nearness(run: RunReport) -> tuple[int, int, int, int, str]:
     return (
-        run.loop_repeats,
-        run.result_streak or 0,
-        run.failed_rounds or 0,
-        run.steps,
-        str(run.run),
+        *(run.loop_repeats, run.result_streak or 0, run.failed_rounds or 0),
+        *(run.steps, run.run),
     )
+
+
+def _by_severity(runs: Iterable[RunReport], trouble: Trouble) -> list[RunReport]:
+    """The runs in this trouble: the worst of every group, then the second worst, and so on."""
+    severity, seen = SEVERITY[trouble], Counter[GroupKey]()
+    found = [run for run in runs if trouble in run.troubles]
+    found.sort(key=lambda run: (severity(run), run.steps, run.run), reverse=True)
+    places: list[tuple[int, RunReport]] = []
+    for run in found:
+        places.append((seen[run.group], run))
+        seen[run.group] += 1
+    return [run for _, run in sorted(places, key=itemgetter(0))]
 
 
 def _place(place_label: PlaceLabel | None, run: RunReport) -> MetricValue:

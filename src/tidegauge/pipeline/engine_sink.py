@@ -51,7 +51,7 @@ class EngineSink:
         self.policy = policy
         self.crossings = Crossings(policy.thresholds)
         self._live = LivePolicy(policy, counts_nudges=counts_nudges)
-        self._troubles = RunTroubles(stale_at=engine.stale_at)
+        self._troubles = RunTroubles()
         self.all_signals = all_signals
 
     def run_started(self, event: RunStarted) -> None:
@@ -134,7 +134,7 @@ class EngineSink:
                 )
         summary = RunSummary(
             **{name: getattr(report, name) for name in _REPORTED},
-            troubles=self._troubles.of(report, looped=run is not None and bool(run.totals.onsets)),
+            troubles=self._troubles.of(report),
         )
         return summary._replace(loop_steps=None) if "loops" in report.lost else summary
 

@@ -14,6 +14,7 @@ from tidegauge.streaming_metrics import RunReport
 __all__ = ["RunTroubles"]
 
 _MAX_GROUPS: Final = 200
+_ENDS: Final = ("stopped", "error", "failure")
 _LAST: Final = 1_000
 """Runs of a group whose costs are compared."""
 
@@ -24,25 +25,23 @@ _FEWEST: Final = 20
 class RunTroubles:
     """Finds the troubles of runs, as each ends.
 
-    ========== =====================================================================
-    stopped    a policy, or the application on its behalf, stopped it
-    error      an exception ended it
-    failure    it did not solve its task
-    loop       it had the onset of a loop, see ``tidegauge_loops_total``
-    stale      its stale score reached ``stale_at``
-    cost       it took more tokens than p95 of the last 1,000 runs of its agent and task
-               group, where at least 20 have reported tokens
-    ========== =====================================================================
+    ============= ==================================================================
+    stopped       a policy, or the application on its behalf, stopped it
+    error         an exception ended it
+    failure       it did not solve its task
+    loop          it was in this trouble at any time, see
+    result_streak  :func:`~tidegauge.streaming_metrics.trouble.past_troubles_of`
+    failed_rounds
+    stale
+    cost          it took more tokens than p95 of the last 1,000 runs of its agent and
+                  task group, where at least 20 have reported tokens
+    ============= ==================================================================
 
     p95 is the exact one of these runs, by nearest rank. O(log n) comparisons a run; memory for
     1,000 numbers in each of 200 groups, of which the one unused for longest gives way.
-
-    Args:
-        stale_at: stale score from which a run counts as stale.
     """
 
-    def __init__(self, *, stale_at: int) -> None:
-        self._stale_at = stale_at
+    def __init__(self) -> None:
         self._reset_after_fork()
         reset_after_fork(self)
 
@@ -50,23 +49,15 @@ class RunTroubles:
         self._lock = threading.Lock()
         self._costs: OrderedDict[tuple[str, str], _LastCosts] = OrderedDict()
 
-    def of(self, report: RunReport, *, looped: bool) -> tuple[str, ...]:
+    def of(self, report: RunReport) -> tuple[str, ...]:
         """The troubles of a run that has ended, in the order of the table above.
 
         Args:
             report: its numbers.
-            looped: whether it had the onset of a loop.
         """
-        stale = report.stale_score_max
-        holds = {
-            "stopped": report.outcome == "stopped",
-            "error": report.outcome == "error",
-            "failure": report.outcome == "failure",
-            "loop": looped,
-            "stale": stale is not None and stale >= self._stale_at,
-            "cost": self._is_costly(report),
-        }
-        return tuple([trouble for trouble, found in holds.items() if found])
+        ended = (report.outcome,) if report.outcome in _ENDS else ()
+        cost = ("cost",) if self._is_costly(report) else ()
+        return (*ended, *report.past_troubles, *cost)
 
     def _is_costly(self, report: RunReport) -> bool:
         cost = report.tokens

@@ -64,6 +64,7 @@ class RunSettings:
 
     Args:
         onset_at: length at which a result streak or failed rounds count as an onset.
+        stale_at: stale score from which a run counts as stale.
         max_period: longest cycle that TIDE's loop ratio detects, in steps.
         max_distinct: distinct results and (action, result) pairs that a run remembers.
         directed: whether exits lead one way only.
@@ -74,6 +75,7 @@ class RunSettings:
     """
 
     onset_at: int = 3
+    stale_at: int = 5
     max_period: int = 10_000
     max_distinct: int = 10_000
     directed: bool = False

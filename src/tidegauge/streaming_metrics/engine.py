@@ -48,14 +48,10 @@ class Held(NamedTuple):
     Attributes:
         groups: sums over the runs that ended; they are never modified.
         runs: the active runs, least recently seen first; read each with its lock held.
-        stale_at: stale score from which a run counts as stale.
-        onset_at: length at which a result streak or failed rounds count as an onset.
     """
 
     groups: list[Group]
     runs: list[MeasuredRun]
-    stale_at: int
-    onset_at: int
 
 
 class Engine:
@@ -133,6 +129,7 @@ class Engine:
         self.stale_at = stale_at
         self._settings = RunSettings(
             onset_at=onset_at,
+            stale_at=stale_at,
             max_period=max_period,
             max_distinct=max_distinct,
             directed=directed,
@@ -401,7 +398,7 @@ class Engine:
             with self._lock:
                 groups, runs = list(self._groups.values()), list(self._runs.values())
         _record(faults)
-        return Held(groups, runs, self.stale_at, self._settings.onset_at)
+        return Held(groups, runs)
 
     def _add_up(self) -> list[tuple[str, Exception]]:
         """Add the pending changes to the groups. Call it with :attr:`_ending` held.

@@ -41,6 +41,7 @@ from tidegauge.streaming_metrics import (
     stuck_streak,
     success,
     tide_loops,
+    trouble,
 )
 from tidegauge.streaming_metrics.declaration import (
     Declaration,
@@ -92,6 +93,7 @@ RUNS: Final[tuple[Declaration[Any], ...]] = (
     features.DECLARATION,
     interventions.DECLARATION,
     premature_halt.DECLARATION,
+    trouble.DECLARATION,
 )
 """The metrics of runs."""
 

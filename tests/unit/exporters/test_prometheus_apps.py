@@ -110,7 +110,7 @@ def test_a_fault_in_one_metric_costs_that_metric(
 
 
 @pytest.mark.usefixtures("faults_are_swallowed")
-@pytest.mark.parametrize("broken", ["_by_labels", "_WITH_EXEMPLARS", "label_value", "_trouble"])
+@pytest.mark.parametrize("broken", ["_by_labels", "_WITH_EXEMPLARS", "label_value", "_by_severity"])
 def test_a_fault_within_never_makes_a_scrape_fail(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from tidegauge._critical import here, reset_after_fork
 from tidegauge.catalog import RUNBOOKS
-from tidegauge.exporters.page.overview import Fleet, matter_of, read_fleet, since_of
+from tidegauge.exporters.page.overview import Fleet, main_trouble_of, read_fleet, since_of
 from tidegauge.exporters.page.runs import Digest, Showing, read_ended, read_row, read_run
 from tidegauge.exporters.reading import MAX_LABEL, label_value
 from tidegauge.streaming_metrics.engine import Engine
@@ -178,7 +178,7 @@ def _found(fleet: Fleet, asked: Asked) -> list[MeasuredRun]:
     """The runs that the filters leave, in the wanted order."""
     found = fleet.runs
     if asked.trouble:
-        pairs = zip(found, fleet.troubles, strict=True)
+        pairs = zip(found, fleet.conditions, strict=True)
         found = [run for run, trouble in pairs if trouble == asked.trouble]
     if asked.agent:
         found = [run for run in found if label_value(run.started.agent) == asked.agent]
@@ -195,8 +195,7 @@ def _found(fleet: Fleet, asked: Asked) -> list[MeasuredRun]:
 
 def _since(run: MeasuredRun, fleet: Fleet) -> float:
     with here.critical, run.lock:
-        matter = matter_of(run, stale_at=fleet.stale_at, onset_at=fleet.onset_at)
-        since = since_of(run, matter)
+        since = since_of(run, main_trouble_of(run))
     return math.inf if since is None or since["time"] is None else since["time"]
 
 

@@ -10,28 +10,24 @@ from tidegauge._critical import here
 from tidegauge.exporters.reading import label_value
 from tidegauge.streaming_metrics.engine import Held
 from tidegauge.streaming_metrics.event_log import Spent
-from tidegauge.streaming_metrics.failed_rounds import FailedRounds
 from tidegauge.streaming_metrics.loop_ratio import LoopRatio
 from tidegauge.streaming_metrics.loops import Loops
-from tidegauge.streaming_metrics.result_streak import ResultStreak
 from tidegauge.streaming_metrics.run import MeasuredRun
-from tidegauge.streaming_metrics.stale_score import StaleScore, is_stale
 from tidegauge.streaming_metrics.success import SuccessRate
+from tidegauge.streaming_metrics.trouble import Trouble, troubles_of
 
 __all__ = [
     "MAX_NAMES",
+    "Condition",
     "Fleet",
-    "Matter",
-    "Trouble",
-    "matter_of",
+    "condition_of",
+    "main_trouble_of",
     "read_fleet",
     "since_of",
-    "trouble_of",
 ]
 
-Trouble: TypeAlias = Literal["looping", "stuck", "fine"]
-Matter: TypeAlias = Literal["loop", "result_streak", "failed_rounds", "stale"]
-"""What makes up a run's trouble."""
+Condition: TypeAlias = Literal["looping", "stuck", "fine"]
+"""Trouble in one word, as the page shows it."""
 
 Dollars: TypeAlias = Callable[[float | None, str | None], float | None]
 """What tokens of a model cost; ``None``, not known."""
@@ -39,8 +35,8 @@ Dollars: TypeAlias = Callable[[float | None, str | None], float | None]
 MAX_NAMES: Final = 50
 """How many agents and groups the filters offer."""
 
-_TROUBLES: Final[tuple[Trouble, ...]] = ("looping", "stuck", "fine")
-_RANKS: Final = {trouble: rank for rank, trouble in enumerate(_TROUBLES)}
+_CONDITIONS: Final[tuple[Condition, ...]] = ("looping", "stuck", "fine")
+_RANKS: Final = {condition: rank for rank, condition in enumerate(_CONDITIONS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,53 +48,43 @@ class Fleet:
         runs: the active runs: looping ones, the last onset first; stuck ones; the rest. Each part
             is in the order of the starts, so that runs do not move without reason.
         by_number: the same runs by number.
-        troubles: their troubles, in the same order.
+        conditions: their conditions, in the same order.
         looping: number of looping runs.
-        stale_at: stale score from which a run is stuck.
-        onset_at: length of a result streak, or number of failed rounds, from which a run is stuck.
     """
 
     numbers: dict[str, Any]
     runs: list[MeasuredRun]
     by_number: dict[int, MeasuredRun]
-    troubles: list[Trouble]
+    conditions: list[Condition]
     looping: int
-    stale_at: int
-    onset_at: int
 
 
-def matter_of(run: MeasuredRun, *, stale_at: int, onset_at: int) -> Matter | None:
-    """What makes up a run's trouble; ``None``, there is none. Call it with the run's lock."""
-    if run.of(Loops).period:
-        return "loop"
-    if (run.of(ResultStreak).current or 0) >= onset_at:
-        return "result_streak"
-    if (run.of(FailedRounds).current or 0) >= onset_at:
-        return "failed_rounds"
-    return "stale" if is_stale(run.of(StaleScore).current, stale_at) else None
+def main_trouble_of(run: MeasuredRun) -> Trouble | None:
+    """The surest of a run's troubles; ``None``, there is none. Call it with the run's lock."""
+    return next(iter(troubles_of(run)), None)
 
 
-def trouble_of(matter: Matter | None) -> Trouble:
-    """The trouble that it is."""
-    return "fine" if matter is None else "looping" if matter == "loop" else "stuck"
+def condition_of(trouble: Trouble | None) -> Condition:
+    """The condition of a run with this main trouble."""
+    return "fine" if trouble is None else "looping" if trouble == "loop" else "stuck"
 
 
-def since_of(run: MeasuredRun, matter: Matter | None) -> dict[str, Any] | None:
+def since_of(run: MeasuredRun, trouble: Trouble | None) -> dict[str, Any] | None:
     """Since which step a run is in trouble, and since when. Call it with the run's lock.
 
     Of a loop, its first repeated step; of a streak, the step at which it set in; of a stale run,
     the first one of its stale score.
     """
     history = run.history
-    if matter == "loop":
+    if trouble == "loop":
         loops = run.of(Loops)
         return {"step": loops.first_step, "time": loops.since}
-    if matter is None or history is None:
+    if trouble is None or history is None:
         return None
-    if matter == "stale":
+    if trouble == "stale":
         last, at = history.calm
         return {"step": last + 1, "time": at}
-    found = history.stuck.get(matter)
+    found = history.stuck.get(trouble)
     return None if found is None else {"step": found[0], "time": found[1]}
 
 
@@ -124,8 +110,7 @@ def read_fleet(
         if history is None:
             continue
         with here.critical, run.lock:
-            matter = matter_of(run, stale_at=held.stale_at, onset_at=held.onset_at)
-            trouble = trouble_of(matter)
+            condition = condition_of(main_trouble_of(run))
             if "loops" not in run.lost:
                 steps += run.steps
             loop_steps += run.of(Loops).loop_steps
@@ -139,8 +124,8 @@ def read_fleet(
         for known, name in zip(names, (run.started.agent, run.started.task_group), strict=True):
             if name and len(known) < MAX_NAMES:
                 known.add(name)
-        onset = -history.onset if trouble == "looping" else 0
-        ranked.append((_RANKS[trouble], onset, history.number, run))
+        onset = -history.onset if condition == "looping" else 0
+        ranked.append((_RANKS[condition], onset, history.number, run))
         by_number[history.number] = run
     success, ratio, ended = SuccessRate(), LoopRatio(), 0
     for group in held.groups:
@@ -174,10 +159,8 @@ def read_fleet(
         numbers,
         [entry[3] for entry in ranked],
         by_number,
-        [_TROUBLES[rank] for rank in ranks],
+        [_CONDITIONS[rank] for rank in ranks],
         looping,
-        held.stale_at,
-        held.onset_at,
     )
 
 

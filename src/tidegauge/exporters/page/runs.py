@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from tidegauge._critical import here
 from tidegauge.catalog import RUNBOOKS
-from tidegauge.exporters.page.overview import Fleet, Matter, matter_of, since_of, trouble_of
+from tidegauge.exporters.page.overview import Fleet, condition_of, main_trouble_of, since_of
 from tidegauge.exporters.reading import label_value, visible
 from tidegauge.streaming_metrics.event_log import EndedRun
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
@@ -19,6 +19,7 @@ from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.run_report import RunReport
 from tidegauge.streaming_metrics.stale_score import StaleScore
 from tidegauge.streaming_metrics.step_history import HistoryStep
+from tidegauge.streaming_metrics.trouble import Trouble
 
 __all__ = ["Digest", "Showing", "read_ended", "read_row", "read_run"]
 
@@ -66,14 +67,14 @@ def read_row(run: MeasuredRun, fleet: Fleet, showing: Showing) -> dict[str, Any]
         history, started = run.history, run.started
         loops = run.of(Loops)
         signals = run.signals() if loops.repeats else None
-        matter = matter_of(run, stale_at=fleet.stale_at, onset_at=fleet.onset_at)
+        trouble = main_trouble_of(run)
         return {
             "key": history.number if history is not None else 0,
             "run": label_value(started.run),
             "agent": _name(started.agent, run.agent_name),
             "group": label_value(started.task_group),
-            "trouble": trouble_of(matter),
-            "since": since_of(run, matter),
+            "trouble": condition_of(trouble),
+            "since": since_of(run, trouble),
             "finished": run.finished,
             "unguarded": run.unguarded,
             "steps": run.steps,
@@ -99,17 +100,17 @@ def read_row(run: MeasuredRun, fleet: Fleet, showing: Showing) -> dict[str, Any]
 def read_run(run: MeasuredRun, fleet: Fleet, showing: Showing) -> dict[str, Any]:
     """The details of an active run."""
     with here.critical, run.lock:
-        matter = matter_of(run, stale_at=fleet.stale_at, onset_at=fleet.onset_at)
-        since = since_of(run, matter)
+        trouble = main_trouble_of(run)
+        since = since_of(run, trouble)
         report, history = run.report(), run.history
         steps = history.steps() if history is not None else []
     return {
         **_numbers(report, showing),
         "key": history.number if history is not None else 0,
         "started": history.started if history is not None else None,
-        "trouble": trouble_of(matter),
+        "trouble": condition_of(trouble),
         "since": since,
-        "advice": _advice(report, matter, showing),
+        "advice": _advice(report, trouble, showing),
         "trail": [_step(step, showing.digest) for step in steps],
     }
 
@@ -121,14 +122,14 @@ def read_ended(ended: EndedRun, showing: Showing) -> dict[str, Any]:
         **_numbers(report, showing),
         "key": ended.history.number,
         "started": ended.history.started,
-        "trouble": "looping" if report.looping else "fine",
+        "trouble": condition_of(next(iter(report.troubles), None)),
         "since": None,
         "advice": None,
         "trail": [_step(step, showing.digest) for step in ended.history.steps()],
     }
 
 
-_RUNBOOKS: Final[Mapping[Matter, str]] = {
+_RUNBOOKS: Final[Mapping[Trouble, str]] = {
     "loop": "loop-onset",
     "result_streak": "runs-stale",
     "failed_rounds": "failed-rounds",
@@ -136,18 +137,18 @@ _RUNBOOKS: Final[Mapping[Matter, str]] = {
 }
 
 
-def _advice(report: RunReport, matter: Matter | None, showing: Showing) -> dict[str, Any] | None:
+def _advice(report: RunReport, trouble: Trouble | None, showing: Showing) -> dict[str, Any] | None:
     """What to do about a run: the runbook, what would stop such runs, what to declare if not."""
-    if matter is None:
+    if trouble is None:
         return None
-    name = _RUNBOOKS[matter]
+    name = _RUNBOOKS[trouble]
     served = showing.runbooks != RUNBOOKS  # the placeholder leads nowhere
     tools = [label_value(tool) for tool in report.loop_tools[:1]] or ["TOOL"]
     return {
         "runbook": name,
         "address": f"{showing.runbooks.rstrip('/')}/{name}.md" if served else None,
         # No threshold from this moment: copied, it would let later loops run as long.
-        "rule": None if matter == "stale" else 'tidegauge.configure(guard="stuck")',
+        "rule": None if trouble == "stale" else 'tidegauge.configure(guard="stuck")',
         "declare": visible(f"tools={{{tools[0]!r}: tidegauge.ToolDeclaration(poll=True)}}"),
     }
 
