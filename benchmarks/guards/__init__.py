@@ -1,0 +1,1 @@
+"""tidegauge beside other guards, on everyday agents that never end and legitimate ones."""
