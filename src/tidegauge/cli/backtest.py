@@ -13,6 +13,7 @@ import orjson
 from tidegauge.cli.command_settings import (
     COUNT,
     FLAG,
+    GUARD,
     IN_FILE,
     TEXT,
     number,
@@ -40,6 +41,7 @@ from tidegauge.policies import (
     Threshold,
     Thresholds,
     calibrate,
+    guard_rules,
     read_policy,
     run_mark,
     score_named,
@@ -81,11 +83,12 @@ class BacktestSettings(TraceSettings):
         "it was not calibrated on. FILE is a policy (.toml), or default for the default rules.",
         metavar="FILE",
     )
+    guard: Any = setting(GUARD, None, "Test the preset: stuck, as if each of its rules stopped.")
     guards: tuple[str, ...] = setting(
         click.Choice(["all", *FOREIGN_GUARDS]),
         (),
         "Show a guard of another project, too. Can be given several times; all for every one.",
-        "--guard",
+        "--other-guard",
         metavar="NAME",
         multiple=True,
     )
@@ -146,7 +149,8 @@ def backtest(settings: BacktestSettings) -> None:
       tidegauge backtest runs.jsonl --json
       tidegauge backtest runs.jsonl --leave-out agent
       tidegauge backtest later-runs.jsonl --policy policy.toml
-      tidegauge backtest runs.jsonl --guard openhands --guard gemini_cli
+      tidegauge backtest last-week.jsonl --guard stuck
+      tidegauge backtest runs.jsonl --other-guard openhands
       tidegauge backtest runs.jsonl --prices prices.toml --success-value 2
       tidegauge backtest runs.jsonl --score score.json --score stagnation
                                             a score of tidegauge learn
@@ -154,7 +158,7 @@ def backtest(settings: BacktestSettings) -> None:
     Exit code 0: every file was read; 1: a file could not be read; 2: wrong usage, or an error in
     the input with --strict.
     """
-    policy, traced, costs = _policy(settings.policy), settings.scores, settings.costs()
+    policy, traced, costs = _policy(settings), settings.scores, settings.costs()
     if policy is not None:
         traced = tuple(dict.fromkeys(one.measures for one in policy.thresholds))
         if not traced and not policy.rules:
@@ -203,7 +207,12 @@ def backtest(settings: BacktestSettings) -> None:
     errors.exit_if_unreadable()
 
 
-def _policy(name: str | None) -> PolicyFile | None:
+def _policy(settings: BacktestSettings) -> PolicyFile | None:
+    name, guard = settings.policy, settings.guard
+    if guard is not None:
+        if name is not None:
+            raise ConfigurationError("--guard and --policy are two policies; test one at a time")
+        return PolicyFile(guard_rules(guard)[:3])
     if name == "default":
         return PolicyFile(DEFAULT_RULES)
     return None if name is None else read_policy(name)

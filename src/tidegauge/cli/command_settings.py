@@ -27,6 +27,10 @@ __all__ = [
     "FILE",
     "FILES",
     "FLAG",
+    "GUARD",
+    "GUARD_HELP",
+    "GUARD_SHARE",
+    "GUARD_SHARE_HELP",
     "IN_FILE",
     "OUT_FILE",
     "OUT_FOLDER",
@@ -173,6 +177,13 @@ TEXT: Final = _text("TEXT", "text; use at least one character, in quotes in a fi
 URL: Final = _text("URL", "an address; use one such as https://grafana.example")
 FILE: Final = _text("FILE", "a path; use the path of a file")
 POLICY: Final = SettingType("POLICY", _policy)
+GUARD: Final = one_of("watch", "stuck")
+GUARD_HELP: Final = (
+    "stuck: runs that are stuck by the preset's rules are stopped; watch: it is counted. Rules of "
+    "--policy for the same signal take precedence."
+)
+GUARD_SHARE: Final = number(float, "SHARE", 0, 1)
+GUARD_SHARE_HELP: Final = "Share of the runs in which --guard stuck stops; a run's id decides."
 SWITCH: Final = SettingType("on|off", _switch)
 PORT: Final = number(int, "PORT", 0, 65_535)
 PORT_OR_OFF: Final = number(int, "PORT", 0, 65_535, off=True)

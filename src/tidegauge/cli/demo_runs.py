@@ -69,7 +69,7 @@ def false_alarms(runs: Sequence[LiveRun]) -> Iterator[FalseAlarm]:
 def _highest(run: LiveRun, rule: Rule) -> float:
     """The highest value of a rule's signal in a run."""
     if rule.signal == "loop_evidence":
-        return run.report.loop_evidence_max
+        return float(run.report.loop_evidence_max)
     return getattr(run.report, f"{rule.signal}_max") or 0
 
 

@@ -16,6 +16,10 @@ from tidegauge.cli.command_settings import (
     COUNT,
     FILES,
     FLAG,
+    GUARD,
+    GUARD_HELP,
+    GUARD_SHARE,
+    GUARD_SHARE_HELP,
     IN_FILE,
     POLICY,
     TEXT,
@@ -39,6 +43,7 @@ from tidegauge.policies import (
     read_score,
     score_named,
     score_of,
+    with_guard,
 )
 from tidegauge.policies.calibration import GuaranteeKind
 from tidegauge.receivers.kafka.fields import json_object
@@ -155,13 +160,21 @@ class MeasuredInputSettings(StepInputSettings):
         "failed_rounds, steps.",
     )
 
+    guard: Any = setting(GUARD, None, GUARD_HELP)
+    guard_share: float = setting(GUARD_SHARE, 1.0, GUARD_SHARE_HELP)
+
     def rules(self) -> Policy:
-        """The policy; without ``--policy``, it stops nothing."""
+        """The policy; without ``--policy`` and ``--guard``, it stops nothing."""
+        guarded = self.guard is not None
+        preset = with_guard((), self.guard or "watch", self.guard_share)
         if self.policy is None:
-            return Policy()
+            return Policy(preset)
         if self.policy.endswith(".toml"):
-            return read_policy(self.policy).policy()
-        return Policy(parse_rules(self.policy))
+            found = read_policy(self.policy)
+            rules = with_guard(found.rules, self.guard, self.guard_share) if guarded else None
+            return found.policy() if rules is None else found._replace(rules=rules).policy()
+        given = parse_rules(self.policy)
+        return Policy(with_guard(given, self.guard, self.guard_share) if guarded else given)
 
 
 @dataclass(frozen=True, kw_only=True)

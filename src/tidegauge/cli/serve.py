@@ -265,6 +265,8 @@ def _pipeline(settings: ServeSettings) -> Pipeline:
         t_max=settings.t_max,
         repetition=settings.repetition,
         record_to=settings.record_to,
+        guard=settings.guard,
+        guard_share=settings.guard_share,
         policy=policy if is_file else None,
         rules=None if policy is None or is_file else parse_rules(policy),
     )

@@ -14,7 +14,20 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tidegauge._net.hosts import is_loopback
-from tidegauge.cli.command_settings import COUNT, FILE, FLAG, PORT, SECONDS, SWITCH, TEXT, setting
+from tidegauge.cli.command_settings import (
+    COUNT,
+    FILE,
+    FLAG,
+    GUARD,
+    GUARD_HELP,
+    GUARD_SHARE,
+    GUARD_SHARE_HELP,
+    PORT,
+    SECONDS,
+    SWITCH,
+    TEXT,
+    setting,
+)
 from tidegauge.cli.secret_files import KafkaProperties, read_kafka_config
 from tidegauge.errors import ConfigurationError
 
@@ -114,6 +127,8 @@ class MeasuringSettings(ServerSettings):
     repetition: bool = setting(
         FLAG, False, "Measure how similar each action is to earlier ones: near-loops, stagnation."
     )
+    guard: Any = setting(GUARD, None, GUARD_HELP)
+    guard_share: float = setting(GUARD_SHARE, 1.0, GUARD_SHARE_HELP)
     allowed_lateness: float = setting(
         SECONDS, 0.5, "How long to wait for earlier spans that arrive late."
     )

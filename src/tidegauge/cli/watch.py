@@ -14,6 +14,10 @@ from tidegauge.cli.command_settings import (
     COUNT,
     FILE,
     FLAG,
+    GUARD,
+    GUARD_HELP,
+    GUARD_SHARE,
+    GUARD_SHARE_HELP,
     POLICY,
     PORT,
     SECONDS,
@@ -72,6 +76,8 @@ class WatchSettings:
         "TIDEGAUGE_POLICY can name it, too. By default, a loop is nudged at its first repeated "
         "step, refused from the second one, and stopped at the fifth.",
     )
+    guard: Any = setting(GUARD, None, GUARD_HELP)
+    guard_share: float = setting(GUARD_SHARE, 1.0, GUARD_SHARE_HELP)
     contents: bool = setting(
         FLAG, False, "Show prompts, arguments and results; off, show digests of them."
     )
@@ -267,6 +273,8 @@ def _pipeline(settings: WatchSettings) -> Pipeline:
         export="troubled" if settings.spans == "troubled" else "all",
         repetition=True,  # people are slower than words are read
         record_to=settings.record_to,
+        guard=settings.guard,
+        guard_share=settings.guard_share,
         policy=policy if is_file else None,
         rules=rules,
     )

@@ -145,7 +145,7 @@ def _worker_settings(settings: WorkerCommandSettings) -> WorkerSettings:
         group=settings.group,
         state_dir=Path(settings.state_dir),
         config=settings.kafka_properties(),
-        policy=_policy(settings.policy),
+        policy=_policy(settings),
         defaults=RunDefaults(task_group=settings.task_group),
         limits=settings.assembly_limits,
         max_state_bytes=settings.max_state_bytes,
@@ -168,15 +168,18 @@ def _from_otlp() -> Callable[[bytes | None, bytes | None], bytes]:
     return partial(from_otlp, encoder=ContentEncoder(bytes.hex, plain=False, normaliser=volatile()))
 
 
-def _policy(policy: str | None) -> Policy:
+def _policy(settings: WorkerCommandSettings) -> Policy:
     from tidegauge.pipeline import Settings
-    from tidegauge.policies import parse_rules, read_policy
+    from tidegauge.policies import parse_rules
 
-    if policy is None:
-        return Settings().decides()
-    if policy.endswith(".toml"):
-        return read_policy(policy).policy()
-    return Settings(rules=parse_rules(policy)).decides()
+    policy = settings.policy
+    is_file = policy is not None and policy.endswith(".toml")
+    return Settings(
+        guard=settings.guard,
+        guard_share=settings.guard_share,
+        policy=policy if is_file else None,
+        rules=None if policy is None or is_file else parse_rules(policy),
+    ).decides()
 
 
 def _check(settings: WorkerSettings) -> None:

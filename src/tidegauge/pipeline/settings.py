@@ -25,7 +25,7 @@ from tidegauge._checked import (
 from tidegauge._net.hosts import AllowedHosts
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import ToolDeclaration
-from tidegauge.policies import Guard, Policy, Rule, guard_rules, read_policy
+from tidegauge.policies import Guard, Policy, Rule, read_policy, with_guard
 from tidegauge.streaming_metrics.fingerprint import Normaliser
 from tidegauge.streaming_metrics.known_graph import Distance
 from tidegauge.streaming_metrics.normalise import volatile
@@ -417,13 +417,7 @@ class Settings:
         guard = self.guard or _guard_of_environment()
         if self.rules is not None and guard is None:
             return tuple(given)
-        decided = {
-            rule.signal
-            for rule in given
-            if rule.agent is rule.tool is None and rule.action in ("stop", "observe")
-        }
-        preset = guard_rules(guard or "watch", self.guard_share)
-        return Policy([*given, *[rule for rule in preset if rule.signal not in decided]]).rules
+        return Policy(with_guard(given, guard or "watch", self.guard_share)).rules
 
 
 def _guard_of_environment() -> Guard | None:

@@ -19,7 +19,7 @@ from tidegauge.policies.learned_score import LearnedScore, read_score
 from tidegauge.policies.live_policy import LivePolicy, RunPolicy, advise
 from tidegauge.policies.policy import Policy
 from tidegauge.policies.policy_file import PolicyFile, read_policy, run_mark, write_policy
-from tidegauge.policies.rule import DEFAULT_RULES, Guard, Rule, guard_rules, parse_rules
+from tidegauge.policies.rule import DEFAULT_RULES, Guard, Rule, guard_rules, parse_rules, with_guard
 from tidegauge.policies.scores import SCORES, Score, score_named, score_of
 from tidegauge.policies.thresholds import Threshold, Thresholds
 from tidegauge.policies.trace import RunTrace, TraceSink
@@ -53,5 +53,6 @@ __all__ = [
     "run_mark",
     "score_named",
     "score_of",
+    "with_guard",
     "write_policy",
 ]

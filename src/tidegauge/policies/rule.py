@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
@@ -24,6 +25,7 @@ __all__ = [
     "guard_rules",
     "is_drawn",
     "parse_rules",
+    "with_guard",
 ]
 
 PolicyAction: TypeAlias = Literal["observe", "nudge", "block", "stop"]
@@ -148,6 +150,22 @@ def guard_rules(guard: Guard, share: float = 1.0) -> tuple[Rule, ...]:
     action: PolicyAction = "stop" if guard == "stuck" else "observe"
     stopping = [Rule(name, at, action, share=share) for name, at in _STUCK.items()]
     return (*stopping, Rule("result_streak", 8))
+
+
+def with_guard(rules: Iterable[Rule], guard: Guard, share: float = 1.0) -> tuple[Rule, ...]:
+    """These rules, and those of the preset for signals that they do not decide on.
+
+    >>> [rule.signal for rule in with_guard([Rule("failed_rounds", 3, "stop")], "stuck")]
+    ['failed_rounds', 'loop_evidence', 'stuck_streak', 'result_streak']
+    """
+    given = tuple(rules)
+    decided = {
+        rule.signal
+        for rule in given
+        if rule.agent is rule.tool is None and rule.action in ("stop", "observe")
+    }
+    preset = guard_rules(guard, share)
+    return (*given, *[rule for rule in preset if rule.signal not in decided])
 
 
 _STUCK: Final = {"loop_evidence": 1, "stuck_streak": 5, "failed_rounds": 7}

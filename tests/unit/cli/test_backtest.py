@@ -331,8 +331,16 @@ class TestGuardsOfOthers:
         return write(*lines)
 
     def test_each_has_a_row(self, tidegauge, recording) -> None:
-        options = [recording, "--repeats", "5", "--guard", "identical_3", "--guard", "openhands"]
-        options += ["--guard", "loopbrake_exact"]
+        options = [
+            recording,
+            "--repeats",
+            "5",
+            "--other-guard",
+            "identical_3",
+            "--other-guard",
+            "openhands",
+        ]
+        options += ["--other-guard", "loopbrake_exact"]
         document = tidegauge("backtest", *options, "--json").document
         rows = {row["score"]: row for row in document["rows"]}
         assert list(rows) == [
@@ -354,7 +362,7 @@ class TestGuardsOfOthers:
 
     def test_all_of_them_beside_a_policy(self, tidegauge, recording) -> None:
         options = [recording, "--json", "--policy", "default"]
-        rows = tidegauge("backtest", *options, "--guard", "all").document["rows"]
+        rows = tidegauge("backtest", *options, "--other-guard", "all").document["rows"]
         assert {row["score"]: row["stop"] for row in rows} == {
             "identical_3": ["waste"],
             "identical_5": ["waste"],
@@ -363,12 +371,12 @@ class TestGuardsOfOthers:
             "loopbrake_fixed": ["waste", "lost cause"],
             "rules": ["waste"],
         }
-        ran = tidegauge("backtest", *options, "--guard", "loopbrake_max")
+        ran = tidegauge("backtest", *options, "--other-guard", "loopbrake_max")
         assert (ran.code, ran.out) == (2, "")
         assert "loopbrake_max needs a threshold, which the policy has not; leave it out" in ran.err
 
     def test_an_unknown_one_is_rejected(self, tidegauge, recording) -> None:
-        ran = tidegauge("backtest", recording, "--guard", "nobody")
+        ran = tidegauge("backtest", recording, "--other-guard", "nobody")
         assert (ran.code, ran.out) == (2, "")
         assert "'nobody' is not one of 'all', 'identical_3'" in ran.err
 
