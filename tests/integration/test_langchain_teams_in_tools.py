@@ -191,10 +191,10 @@ async def test_an_agent_below_another_one_of_its_name(make: Any, way: Any, passe
 
 
 @pytest.mark.parametrize("make", [create_agent, create_react_agent])
-async def test_an_agent_that_its_own_tool_calls_is_part_of_the_tool(make: Any) -> None:
+async def test_an_agent_inside_a_tool_is_seen_whatever_its_name(make: Any) -> None:
     inner = make(ScriptedChatModel(script=looks_around), [look], name="chief")
     runs = await healthy(calling(create_agent, "chief", inner, passed=True), via_invoke)
-    assert runs == [("chief", [("delegate",)])]
+    assert runs == [("chief", [("look",)] * 3), ("chief", [("delegate",)])]
 
 
 def in_a_body(agent: Any, *, passed: bool) -> Any:

@@ -5,8 +5,8 @@ name, is passed on to it. ``create_react_agent`` and ``StateGraph.compile`` name
 inside a tool an agent is found by what it does. This is the rule:
 
 - It is a compiled graph: a chain in which tasks of LangGraph begin.
-- Its name is not that of the agent around it. It may be that of an agent further out. A graph
-  without a name has that of the tool.
+- Its name may be any, also that of the agent around it: an agent may start itself. A graph without
+  a name has that of the tool.
 - One of its models may choose tools: it is offered some, it chooses some, or a call runs in the
   graph that a model chose. Middleware or a hook of ours in the graph shows it, too.
 
@@ -25,7 +25,6 @@ from tidegauge.errors import RunStopped
 from tidegauge.events import made
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
 from tidegauge.instrumentation.langchain.branches import OpenChain
-from tidegauge.instrumentation.langchain.parsing import AGENT_NAME
 from tidegauge.instrumentation.langchain.run_starts import UNNAMED
 from tidegauge.instrumentation.run_map import RunScope
 from tidegauge.instrumentation.values import label
@@ -105,10 +104,7 @@ class NestedChain(RunScope[AgentRun]):
             if chain.graph:
                 if not chain._has_name():
                     unnamed = None if chain.run.node_steps else chain
-                elif label(chain.name) not in (
-                    chain.run.recorded.event.agent,
-                    _own_name(chain.run),
-                ):
+                else:
                     named = chain
             chain = chain.parent
         return named or unnamed
@@ -140,11 +136,3 @@ class NestedChain(RunScope[AgentRun]):
             chain.begin(parent, self.tags)
         return chain
 
-
-def _own_name(run: AgentRun) -> str | None:
-    """The name of a run's agent by ``create_agent``; ``None`` if it is that of its caller."""
-    while run.branch and run.around is not None:
-        run = run.around.run
-    own = label(run.metadata.get(AGENT_NAME))
-    caller = None if run.around is None else label(run.around.run.metadata.get(AGENT_NAME))
-    return None if own == caller else own
