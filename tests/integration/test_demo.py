@@ -104,7 +104,7 @@ class TestWhatItPrints:
             "looper / skerrin-checked: loops since step 4: 3 steps, repeated once",
             "looper / skerrin-checked: stopped at step 6: 3 steps, repeated once, since step 4",
             "looper-twin / skerrin-checked: loops since step 4: 3 steps, repeated once",
-            "looper-twin / skerrin-checked: would have been stopped at step 9 by loop repeats",
+            "looper-twin / skerrin-checked: would have been stopped at step 9 by loop evidence",
             "looper-twin / skerrin-checked: failed after 24 steps",
             "retrier / skerrin-checked: would have been stopped at step 4 by result streak",
             "retrier / skerrin-checked: solved after 12 steps",

@@ -167,7 +167,7 @@ def test_a_worker_reads_the_same_from_what_gateways_write(
         direct = sorted(
             (
                 run.steps,
-                (run.loop or {}).get("loop_steps", 0),
+                (run.loop or {}).get("live_loop_steps", 0),
                 [] if run.loop is None else [_place(run.loop)],
             )
             for run in read(batches(spans, how))

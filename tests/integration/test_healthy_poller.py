@@ -13,8 +13,8 @@ from tidegauge.cli.run_tables import run_numbers
 from tidegauge.events import ToolDeclaration
 from tidegauge.exporters.page import Asked, LiveReading
 from tidegauge.policies import DEFAULT_RULES, Rule
-from tidegauge.streaming_metrics.loop_cost import LOOP_TOKENS, LOST_STEPS
-from tidegauge.streaming_metrics.loops import LOOPS, RUN_LOOP_REPEATS, RUNS_LOOPING
+from tidegauge.streaming_metrics.loop_cost import LOOP_TOKENS
+from tidegauge.streaming_metrics.loops import LOOP_STEPS, LOOPS, RUN_LOOP_REPEATS, RUNS_LOOPING
 from tidegauge.streaming_metrics.stale_score import RUNS_STALE
 from tidegauge.testing import Capture, capture
 
@@ -91,9 +91,9 @@ class Watched:
             events=[event.event_name or "" for event in self.seen.events],
             interventions={"/".join(key): n for key, n in poller_totals(self.seen).items()},
             lost=(
-                *(sum(rows[metric].values()) for metric in (LOST_STEPS, LOOP_TOKENS)),
+                *(sum(rows[metric].values()) for metric in (LOOP_STEPS, LOOP_TOKENS)),
                 *(amount or 0 for amount in lost),
-                *(amount or 0 for amount in (report.lost_steps, report.lost_tokens)),
+                *(amount or 0 for amount in (report.loop_steps, report.lost_tokens)),
             ),
             marked=sum(step["looped"] for step in chosen["trail"]),
         )
@@ -141,14 +141,17 @@ def test_until_its_allowance_is_used_up(watched: Watched) -> None:
                 marked=0,
             )
         report = watched.seen.pipeline.engine.get("poller").report()
-        assert (report.loop_steps, report.stale_score) == (ALLOWANCE - 1, 0)
-        run.act("state_of", {"job": 7}, tokens=10)
-        run.observe("pending", tokens=5)
+        assert (report.steps, report.skipped_steps) == (ALLOWANCE + 1,) * 2
+        assert (report.loop_steps, report.stale_score) == (0, None)
+        # From here on it is a call like any other: the third one repeats the second.
+        for _ in range(3):
+            run.act("state_of", {"job": 7}, tokens=10)
+            run.observe("pending", tokens=5)
         now = watched.read()
         assert now == now._replace(
             looping=1,
-            onsets=2,  # of the cycle, and of the same result
-            repeats=ALLOWANCE,
+            onsets=2,  # of the loop, and of the same result
+            repeats=1,
             most_troubled="poller",
             page_looping=1,
             trouble="looping",
@@ -159,17 +162,16 @@ def test_until_its_allowance_is_used_up(watched: Watched) -> None:
             marked=1,
         )
         assert sorted(now.log) == sorted(
-            ["cycle", "result_streak", *["would_stop"] * len(now.interventions)]
+            ["loop", "result_streak", *["would_stop"] * len(now.interventions)]
         )
         assert now.events == ["tidegauge.loop.onset"]
-        held = ("loop_repeats", "result_streak", "recurrence")
-        assert now.interventions == {f"would_stop/{signal}": 1 for signal in held}
         for _ in range(20):
             run.act("state_of", {"job": 7})
             run.observe("pending")
         now = watched.read()
         assert (now.stale, now.onsets, now.notices, len(now.events)) == (1, 2, 1, 1)
-        assert set(now.interventions) >= {"would_stop/stale_score", "would_stop/novelty"}
+        held = {"loop_evidence", "stuck_streak", "result_streak", "stale_score", "recurrence"}
+        assert set(now.interventions) >= {f"would_stop/{signal}" for signal in held}
 
 
 def test_what_it_waited_for_is_no_trouble(watched: Watched) -> None:

@@ -183,7 +183,7 @@ class Alarms:
         decision = self._sink.step_issued(event)
         for metric, rows, _ in self._reader.families():
             if metric in (RUNS_LOOPING, LOOPS):
-                alarming = [labels for labels, value in rows if value and "cycle" not in labels]
+                alarming = [labels for labels, value in rows if value and "loop" not in labels]
                 self.seen.update(row for row in alarming if "result_streak" not in row)
         return decision
 

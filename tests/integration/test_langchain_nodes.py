@@ -140,7 +140,7 @@ async def test_messages_count_by_what_they_say_and_tokens_for_the_node_that_spen
         assert [(r.steps, r.tokens) for r in reports] == [(6, 72)]
         loops.append([tuple(loop) for loop in reports[0].loops])
     assert steps(log, reports[0].run)[0] == (("write", None), {"messages": ["write: part 0"]})
-    assert loops == [[(3, 2, 1, 2)], []], "steps 3 and 4 repeat steps 1 and 2"
+    assert loops == [[(3, 2, 1, 3)], []], "steps 3 to 5 repeat steps 1 to 3"
 
 
 class Graded(TypedDict, total=False):
@@ -246,7 +246,7 @@ async def test_tasks_of_the_functional_api_are_steps_with_their_arguments(way: A
         (("write", {"topic": "Cats", "hint": ""}), "Cats."),
         (("review", {"draft": "Cats."}), "too short"),
     ]
-    assert [(r.steps, [tuple(loop) for loop in r.loops]) for r in reports] == [(6, [(3, 2, 1, 2)])]
+    assert [(r.steps, [tuple(loop) for loop in r.loops]) for r in reports] == [(6, [(3, 2, 1, 3)])]
 
 
 def test_what_is_called_in_a_node_that_is_a_step_is_part_of_it() -> None:

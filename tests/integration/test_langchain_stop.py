@@ -309,7 +309,7 @@ def test_watching_raises_nothing_and_counts_what_would_have_been_stopped() -> No
         (group,) = seen.pipeline.engine.snapshot().groups
     assert result["messages"][-1].content == "no way"
     assert len(pushed) == 8
-    assert group.totals.interventions[("would_stop", "loop_repeats")] == 1
+    assert group.totals.interventions[("would_stop", "loop_evidence")] == 1
     assert group.finished.finished == {"unknown": 1}
 
 

@@ -275,7 +275,7 @@ def test_every_surface_has_the_same_numbers(prometheus: SharedPrometheus, tmp_pa
     assert ended["Interventions"] == {"stop": fleet["interventions"]["stop"]}
     outcomes = Counter(one["outcome"] for one in on_page.values())
     assert {name: n for name, n in ended["Runs ended, by outcome"].items() if n} == outcomes
-    assert ended["Loop onsets"]["cycle"] == 3  # the poller's is none
+    assert ended["Loop onsets"]["loop"] == 3  # the poller's is none
     assert ended["Running now"] == {"": 0}
     # and while a run loops
     loop = still["loop"]

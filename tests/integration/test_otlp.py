@@ -88,7 +88,7 @@ def test_the_run_s_attributes_arrive(arrived):
         "tidegauge.stale_score.max": 1,
         "tidegauge.novelty": 0.25,
         "tidegauge.recurrence.max": 3,
-        "tidegauge.loop.lost_steps": 2,
+        "tidegauge.loop.steps": 2,
         "tidegauge.troubled": True,
         "tidegauge.troubles": ["loop", "result_streak"],
     }

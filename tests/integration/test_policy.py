@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import random
 import subprocess
@@ -24,7 +23,7 @@ from support.langchain_agents import graph_agent, nothing_is_left
 from support.receiving import COMMAND, export_two_steps, served
 from support.scripted_model import ScriptedChatModel, chooses, turns
 from tidegauge.cli.main import cli
-from tidegauge.errors import RunStopped
+from tidegauge.errors import ConfigurationError, RunStopped
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step, StepSink
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler, TidegaugeMiddleware
 from tidegauge.pipeline import Settings
@@ -64,9 +63,9 @@ def retrying(times: int = 20) -> int:
     taken = 0
     with tidegauge.run(agent="searcher", task_group="shop") as run:
         for attempt in range(times):
-            run.act("search", {"query": f"red shoes attempt {attempt}"})
+            run.act("search", {"query": f"red shoes, kind {attempt}"})
             taken += 1
-            run.observe(f"nothing found for attempt {attempt}", error=False)
+            run.observe(f"nothing found of kind {attempt}", error=False)
     return taken
 
 
@@ -100,7 +99,7 @@ class TestOpenRun:
         ):
             nudges = []
             for attempt in range(20):
-                run.act("search", f"red shoes attempt {attempt}")
+                run.act("search", f"red shoes, kind {attempt}")
                 run.observe("nothing", error=False)
                 nudges.append(run.nudge())
         reported = [one for one in nudges if one]
@@ -137,14 +136,19 @@ class TestBesideSettings:
         assert [line.threshold for line in decided.thresholds] == [99]
         return set(decided.rules)
 
+    PRESET = (Rule("loop_evidence", 1), Rule("stuck_streak", 5), Rule("failed_rounds", 7))
+
     def test_the_rules_of_the_file_go_before_those_that_are_given(self, tmp_path: Path) -> None:
         # Of what is observed unless set otherwise: the file stops loops, and has another streak.
-        assert self.rules(tmp_path) == {*self.FILE.rules, Rule("failed_rounds", 5)}
+        assert self.rules(tmp_path) == {
+            *self.FILE.rules,
+            *self.PRESET,
+        }
         assert self.rules(tmp_path, stop_on_loop=3, nudge_on_loop=2, stop_on_steps=9) == {
             *self.FILE.rules,
             Rule("loop_repeats", 2, "nudge"),
             Rule("steps", 9, "stop"),
-            Rule("failed_rounds", 5),
+            *self.PRESET,
         }
 
     def test_where_no_rules_are_given_the_file_has_them_all(self, tmp_path: Path) -> None:
@@ -167,30 +171,14 @@ BROKEN = {
 
 class TestFilesThatCannotBeUsed:
     @pytest.mark.parametrize("kind", sorted(BROKEN))
-    def test_it_is_reported_once_and_stops_nothing(
-        self, policy, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
-    ) -> None:
+    def test_configure_says_so_in_one_line(self, policy, tmp_path: Path, kind: str) -> None:
         text = BROKEN[kind]
         path = tmp_path / "none.toml" if text is None else policy(text)
-        with caplog.at_level(logging.WARNING), capture(policy=path) as seen:
-            assert retrying() == 20
-            assert retrying() == 20
-            assert seen.pipeline.more_metrics() == {}
-        [record] = caplog.records
-        assert record.name == "tidegauge"
-        message = record.getMessage()
-        assert message.startswith(f"tidegauge: policy {path}: ")
-        assert message.endswith("; the policy file is ignored")
+        with pytest.raises(ConfigurationError) as caught:
+            tidegauge.configure(policy=path, serve_metrics=False)
+        message = str(caught.value)
+        assert message.startswith(f"policy {path}: ")
         assert "\n" not in message
-
-    def test_what_the_settings_say_holds_all_the_same(self, policy, caplog) -> None:
-        with (
-            caplog.at_level(logging.CRITICAL),
-            capture(policy=policy("format = 3"), stop_on_steps=7),
-            pytest.raises(RunStopped) as stopped,
-        ):
-            retrying()
-        assert stopped.value.reason == "steps"
 
 
 class TestEnvironment:
@@ -213,11 +201,10 @@ class TestEnvironment:
         with capture():
             assert retrying() == 20
 
-    def test_a_broken_one_is_reported_once(self, policy, monkeypatch, caplog) -> None:
+    def test_a_broken_one_is_an_error_too(self, policy, monkeypatch) -> None:
         monkeypatch.setenv("TIDEGAUGE_POLICY", str(policy("format = 3")))
-        with capture():
-            assert retrying() == 20
-        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        with pytest.raises(ConfigurationError, match="format 3 is not supported"):
+            tidegauge.configure(serve_metrics=False)
 
     def test_it_is_heeded_where_nothing_is_configured(self, policy) -> None:
         code = """

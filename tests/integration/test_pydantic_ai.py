@@ -92,7 +92,7 @@ async def test_traced_and_its_loop_seen(provider):
     assert outcomes[4][1] == (('{"page":1}', False),)
     assert all(step[4] > 0 for step in steps)
     # The first "look" follows another outcome than the later ones: the loop begins after it.
-    assert measured["loops"] == [(6, 2, 1)]
+    assert measured["loops"] == [(6, 2, 1, 3)]
     assert measured["success"] is True
     assert len(processor._grouping) == 0
 

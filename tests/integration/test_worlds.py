@@ -202,7 +202,7 @@ class TestTheOscillator:
         report = through_the_pipeline(world, "oscillator")
         ((first, period, repeats, _),) = report.loops
         assert period == 2
-        assert report.loop_steps == 2 * repeats
+        assert report.loop_steps in (2 * repeats, 2 * repeats + 1)
         assert report.steps - first - 2 * repeats in (0, 1)
 
         with testing.capture(stop_on_loop=3), pytest.raises(tidegauge.RunStopped) as stopped:

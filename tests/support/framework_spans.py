@@ -107,7 +107,7 @@ def _read_run(listener: Listener, event: RunStarted, report: Any, name: str | No
         name or event.agent,
         numbers.get(event.parent or around.get(event.run, "")),
         report.steps,
-        _loop(report.loops),
+        _loop(report),
         event.agent,
     )
 
@@ -135,13 +135,15 @@ def _is_free(run: dict[str, Any]) -> bool:
 _NONE = ReadRun(None, None, 0, None, "")
 
 
-def _loop(loops: Sequence[Any]) -> dict[str, int] | None:
+def _loop(report: Any) -> dict[str, int] | None:
+    loops = report.loops
     if not loops:
         return None
     if len(loops) > 1:
         return {"loops": len(loops)}  # of which no recording has more than one
     [(first, period, _, steps)] = loops
-    return {"period": period, "first_step": first, "loop_steps": steps}
+    tide = report.tide_loop_steps
+    return {"period": period, "first_step": first, "loop_steps": tide, "live_loop_steps": steps}
 
 
 def parsed(given: dict[str, Any]) -> SpanData:

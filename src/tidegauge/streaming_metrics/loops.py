@@ -664,6 +664,7 @@ DECLARATION: Final = Declaration(
     details={
         "loop_period": lambda run: run.of(Loops).period,
         "loop_first_step": lambda run: run.of(Loops).first_step,
+        "repeats_step": lambda run: run.of(Loops).repeats_step,
     },
     of_group=(
         # It is not known beforehand which actions will loop. "other" starts at 0, so that the loop

@@ -135,4 +135,3 @@ class NestedChain(RunScope[AgentRun]):
         if parent is not None:
             chain.begin(parent, self.tags)
         return chain
-
