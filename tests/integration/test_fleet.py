@@ -54,7 +54,6 @@ from tidegauge.policies import (
 )
 from tidegauge.policies.learning import Example, ExampleSink, learn, score_document
 from tidegauge.recordings.line_replay import Replay, read_lines
-from tidegauge.streaming_metrics.normalise import volatile
 
 pytestmark = [pytest.mark.system, pytest.mark.minutes]
 
@@ -273,7 +272,7 @@ def test_step_events_of_any_writer(kafka: Kafka, recorded_runs: Path, tmp_path: 
     topic = create_topics(kafka, "events")
     files = [str(path) for path in sorted(recorded_runs.glob("*.events.jsonl"))]
     # as a worker compares results: without what is volatile
-    runs = RecordedRuns(Policy(), normaliser=volatile())
+    runs = RecordedRuns(Policy())
     for file in files:
         replay(Path(file), runs)
     expected = {entry["run"]: entry for entry in entries_of(runs)}
@@ -308,7 +307,7 @@ def test_a_learned_policy_decides_as_replay_does_also_in_runs_that_move(
     assert 50 < len(policed.decided) < len(runs) - 50
     (threshold,) = read_policy(policy).thresholds
     observes = Policy([], thresholds=[replace(threshold, action="observe")])
-    observed = RecordedRuns(observes, normaliser=volatile())
+    observed = RecordedRuns(observes)
     replay(file, observed)
     stopped = {entry["run"]: entry["stopped"] for entry in entries_of(policed.runs)}
     assert sum(map(bool, stopped.values())) == len(policed.decided)
@@ -374,7 +373,7 @@ class Decided:
     """Recorded runs by a policy, and the first decision of each that it stops."""
 
     def __init__(self, policy: Policy) -> None:
-        self.runs = RecordedRuns(policy, normaliser=volatile())  # as a worker compares results
+        self.runs = RecordedRuns(policy)  # as a worker compares results
         self.run_started = self.runs.run_started
         self.run_ended = self.runs.run_ended
         self.decided: dict[str, list[Any]] = {}

@@ -85,7 +85,11 @@ def _export_recordings(
     loops: TableFile,
     steps: TableFile,
 ) -> None:
-    measured = RecordedRuns(settings.rules(), loop_code=settings.loop_code)
+    measured = RecordedRuns(
+        settings.rules(),
+        loop_code=settings.loop_code,
+        normaliser=None if settings.exact else "volatile",
+    )
     lines = StepLines(measured, measured.engine, lambda line: steps.add([STEPS.row(line)]))
     read_recordings(
         settings.files,

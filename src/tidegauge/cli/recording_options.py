@@ -139,6 +139,12 @@ class StepInputSettings(InputSettings):
         metavar="NAME",
         multiple=True,
     )
+    exact: bool = setting(
+        FLAG,
+        False,
+        "Compare arguments and results exactly, as live runs with normalise='exact' do; off, "
+        "without known noise: times, durations, ids, temporary names.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,7 +233,9 @@ def read_traces(
     scores = tuple(scores)
     traces: list[RunTrace] = []
     errors = InputErrors(strict=settings.strict)
-    sink = TraceSink(scores, on_trace=traces.append, rules=rules, guards=guards)
+    sink = TraceSink(
+        scores, on_trace=traces.append, rules=rules, guards=guards, exact=settings.exact
+    )
     skipped = read_recordings(
         settings.files,
         sink,

@@ -50,7 +50,11 @@ def replay(settings: ReplaySettings) -> None:
     read or written; 2: wrong usage, or an error in the input with --strict.
     """
     refuse_overwriting(settings.steps_out, settings.files, "--steps-out")
-    runs = RecordedRuns(settings.rules(), loop_code=settings.loop_code)
+    runs = RecordedRuns(
+        settings.rules(),
+        loop_code=settings.loop_code,
+        normaliser=None if settings.exact else "volatile",
+    )
     errors = InputErrors(strict=settings.strict)
     with ExitStack() as stack:
         sink: StepSink = runs

@@ -6,7 +6,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable
 from itertools import islice
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 from tidegauge.cli.terminal import (
     NOT_MEASURED,
@@ -37,6 +37,8 @@ from tidegauge.streaming_metrics.tide_loops import TideLoops
 
 __all__ = ["RecordedRuns", "StepLines", "document", "print_groups"]
 
+Comparison: TypeAlias = Normaliser | Literal["volatile"] | None
+
 _MAX_ACTIONS: Final = 1_000
 _MEASURED: Final = (
     *("case", "gain", "progress", "error", "exploration_error", "exploitation_error"),
@@ -57,8 +59,7 @@ class RecordedRuns:
         policy: decides what follows each step.
         repetition: measure the similarity of actions also if the policy does not need it.
         loop_code: how loops are read: as in TIDE's code for texts, or for graphical interfaces.
-        normaliser: applied to texts before they are compared; ``None`` compares exactly, as the
-            numbers of recorded runs are defined.
+        normaliser: how texts are compared, as of the engine.
 
     Attributes:
         engine: the engine that measures.
@@ -70,7 +71,7 @@ class RecordedRuns:
         *,
         repetition: bool = False,
         loop_code: Literal["text", "gui"] = "text",
-        normaliser: Normaliser | None = None,
+        normaliser: Comparison = "volatile",
     ) -> None:
         self.engine = Engine(
             clock=None,

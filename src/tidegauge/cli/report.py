@@ -60,6 +60,7 @@ def report(settings: ReportSettings) -> None:
         with_contents=not settings.no_contents,
         t_max=settings.t_max,
         loop_code=settings.loop_code,
+        exact=settings.exact,
         policy=settings.rules(),
         ignore_actions=settings.ignore_actions,
         errors=errors,

@@ -40,13 +40,18 @@ class ReportData:
     Args:
         policy: decides what follows each step.
         loop_code: how loops are read, see :class:`RecordedRuns`.
+        exact: whether texts are compared exactly, known noise included.
 
     Attributes:
         runs: the runs' reports and groups.
     """
 
-    def __init__(self, policy: Policy, *, loop_code: Literal["text", "gui"] = "text") -> None:
-        self.runs = RecordedRuns(policy, loop_code=loop_code)
+    def __init__(
+        self, policy: Policy, *, loop_code: Literal["text", "gui"] = "text", exact: bool = False
+    ) -> None:
+        self.runs = RecordedRuns(
+            policy, loop_code=loop_code, normaliser=None if exact else "volatile"
+        )
         self._sink = StepLines(self.runs, self.runs.engine, self._measured)
         self._all: list[_RunData] = []
         self._last: dict[str, _RunData] = {}

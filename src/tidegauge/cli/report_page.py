@@ -47,6 +47,7 @@ def write_report(
     with_contents: bool = True,
     t_max: TMax = None,
     loop_code: Literal["text", "gui"] = "text",
+    exact: bool = False,
     policy: Policy | None = None,
     ignore_actions: Sequence[str] = (),
     embed: Embedder = tf_idf,
@@ -62,6 +63,7 @@ def write_report(
         with_contents: whether the page shows contents, or digests of them.
         t_max: turns within which success counts, for every run or by task group.
         loop_code: how loops are read, see ``--loop-code``.
+        exact: whether texts are compared exactly, see ``--exact``.
         policy: marks where it would intervene, and ends runs where it stops them.
         ignore_actions: actions whose steps are left out.
         embed: gives a row of numbers for each action's text; the map of actions is drawn from it.
@@ -77,7 +79,7 @@ def write_report(
         with open(scores, "rb") as lines:
             judged = read_scores(lines, os.fspath(scores))
     errors = errors or InputErrors(strict=False)
-    report = ReportData(policy or Policy(), loop_code=loop_code)
+    report = ReportData(policy or Policy(), loop_code=loop_code, exact=exact)
     skipped = read_recordings(
         files,
         report,

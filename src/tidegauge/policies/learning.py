@@ -101,17 +101,23 @@ class ExampleSink:
 
     Args:
         on_example: called with every run that ended.
+        exact: whether texts are compared exactly, known noise included.
 
     Attributes:
         could_be_ended: how many runs were left out because a threshold could end them.
     """
 
-    def __init__(self, on_example: Callable[[Example], None]) -> None:
+    def __init__(self, on_example: Callable[[Example], None], *, exact: bool = False) -> None:
         self._on_example = on_example
         self._open: dict[str, tuple[RunStarted, list[RunFeatures]]] = {}
         self.could_be_ended = 0
         self._engine = Engine(
-            clock=None, max_runs=sys.maxsize, max_groups=1, max_actions=1, features=True
+            clock=None,
+            normaliser=None if exact else "volatile",
+            max_runs=sys.maxsize,
+            max_groups=1,
+            max_actions=1,
+            features=True,
         )
 
     def run_started(self, event: RunStarted) -> None:

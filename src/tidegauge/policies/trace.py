@@ -186,6 +186,7 @@ class TraceSink:
         on_trace: called with every run that ended.
         guards: names of guards of other projects to trace, see
             :data:`~tidegauge.policies.foreign_guards.FOREIGN_GUARDS`.
+        exact: whether texts are compared exactly, known noise included.
 
     Attributes:
         engine: measures the runs, as in a live process.
@@ -201,6 +202,7 @@ class TraceSink:
         on_trace: Callable[[RunTrace], None],
         rules: Policy | None = None,
         guards: Iterable[str] = (),
+        exact: bool = False,
     ) -> None:
         self._rules = rules
         self._guards = [FOREIGN_GUARDS[name] for name in guards]
@@ -213,6 +215,7 @@ class TraceSink:
         self._open: dict[str, RunTrace] = {}
         self.engine = Engine(
             clock=None,
+            normaliser=None if exact else "volatile",
             max_runs=sys.maxsize,
             max_groups=1,  # groups are not read
             max_actions=1,

@@ -30,6 +30,7 @@ from tidegauge.streaming_metrics.fingerprint import Normaliser
 from tidegauge.streaming_metrics.group import Group
 from tidegauge.streaming_metrics.known_graph import Distance, DistanceAnswer, DistanceQuestion
 from tidegauge.streaming_metrics.limits import OTHER, BoundedNames
+from tidegauge.streaming_metrics.normalise import volatile
 from tidegauge.streaming_metrics.records import FinishedRun
 from tidegauge.streaming_metrics.run import Decider, MeasuredRun
 from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
@@ -72,7 +73,8 @@ class Engine:
         onset_at: length at which a result streak or failed rounds count as an onset.
         max_period: longest cycle that is detected, in steps.
         max_distinct: distinct results and (action, result) pairs that a run remembers.
-        normaliser: applied to texts before they are digested; ``None`` compares exactly.
+        normaliser: applied to texts before they are digested; by default, known noise is left out;
+            ``None`` compares exactly.
         directed: whether exits lead one way only.
         distance: distance between two places, if it is known better than from the exits;
             replaces the search for gain.
@@ -110,7 +112,7 @@ class Engine:
         onset_at: int = 3,
         max_period: int = 10_000,
         max_distinct: int = 10_000,
-        normaliser: Normaliser | None = None,
+        normaliser: Normaliser | Literal["volatile"] | None = "volatile",
         directed: bool = False,
         distance: Distance | None = None,
         declarations: Mapping[str, ToolDeclaration] | None = None,
@@ -139,7 +141,7 @@ class Engine:
             asks_distance=distance is not None,
         )
         self.digester = Digester(
-            normaliser,
+            volatile() if normaliser == "volatile" else normaliser,
             declarations,
             words=repetition or features,
             clues=features,
