@@ -178,7 +178,7 @@ class Recording(list[bytes]):
 
     def traces(self, *scores: str) -> dict[str, RunTrace]:
         found: list[RunTrace] = []
-        sink = TraceSink(scores, on_trace=found.append)
+        sink = TraceSink(scores, on_trace=found.append, exact=True)  # as the live run compared
         replay = Replay(sink)
         for line in read_lines(io.BytesIO(b"\n".join(self) + b"\n")):
             replay.take(line, "recording")

@@ -31,7 +31,12 @@ __all__ = [
 
 TRACE = 0xA1 << 64
 STEPS = 6
-LOOP = {"period": 1, "first_step": 2, "loop_steps": STEPS - 2}
+LOOP = {
+    "period": 1,
+    "first_step": 2,
+    "loop_steps": STEPS - 2,
+    "live_loop_steps": STEPS - 2,
+}
 """Of its run, if the contents are read."""
 
 _AGENT = 1
