@@ -91,8 +91,13 @@ def dropped() -> dict[str, int]:
 
 def check_run(listener: Listener) -> None:
     [report] = listener.reports.values()
-    [(first, period, repeats, _)] = report.loops
-    found = {"period": period, "first_step": first, "loop_steps": period * repeats}
+    [(first, period, _, steps)] = report.loops
+    found = {
+        "period": period,
+        "first_step": first,
+        "loop_steps": report.tide_loop_steps,
+        "live_loop_steps": steps,
+    }
     assert (report.steps, found) == (STEPS, LOOP)
 
 

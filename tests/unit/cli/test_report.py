@@ -19,6 +19,7 @@ import pytest
 
 from tidegauge.cli.report_page import redacted_line
 from tidegauge.recordings.encoding import ContentEncoder
+from tidegauge.streaming_metrics.normalise import volatile
 
 EVIL = "</script><script>document.title='taken'</script></template><!-- data -->"
 
