@@ -26,7 +26,6 @@ from tidegauge.streaming_metrics.normalise import (
     NoiseKind,
     Normalise,
     Volatile,
-    rules,
 )
 
 KINDS = get_args(NoiseKind)
@@ -36,8 +35,8 @@ REPLACED = {
         ("task 123e4567-e89b-12d3-a456-426614174000 done", "task <uuid> done"),
         ("{123E4567-E89B-12D3-A456-426614174000}", "{<uuid>}"),
         (r"a\n123e4567-e89b-12d3-a456-426614174000", r"a\n<uuid>"),
-        ("job 01J9ZQ4T6Y5R3E2W1A0B9C8D7F done", "job <uuid> done"),
-        ("01j9zq4t6y5r3e2w1a0b9c8d7f", "<uuid>"),
+        ("job 01J9ZQ4T6Y5R3E2W1A0B9C8D7F done", "job <id> done"),
+        ("01j9zq4t6y5r3e2w1a0b9c8d7f", "<id>"),
     ],
     "request_ids": [
         ("req_011CSHoEeqs5C35K2UUqR7Fy", "<id>"),
@@ -99,7 +98,7 @@ REPLACED = {
         ("30 minutes, 24 hours, 1,250 ms", "<duration>, <duration>, <duration>"),
         ("Up 9 seconds, 3d4h", "Up <duration>, <duration>"),
         ("9 seconds ago, 2d ago, just now", "<duration>, <duration>, <duration>"),
-        ("About a minute ago; a few seconds ago", "<duration>; <duration>"),
+        ("3 up, about a minute ago; a few seconds ago", "3 up, <duration>; <duration>"),
         ('{"took":5,"executionTime":"1.5s"}', '{"took":<duration>,"executionTime":"<duration>"}'),
         ("{'duration_in_s': 0.2}", "{'duration_in_s': <duration>}"),
         ("totalMs=12 X-Response-Time: 0.2", "totalMs=<duration> X-Response-Time: <duration>"),
@@ -160,9 +159,6 @@ REPLACED = {
         ("Cell In[2], line 3 Out[2]", "Cell In[<n>], line 3 Out[<n>]"),
         ("<ipython-input-3-8d1f0a2b3c4d>", "<ipython-input-<n>>"),
         ("ATTEMPT=4", "ATTEMPT=<n>"),
-    ],
-    "object_addresses": [
-        ("<A object at 0x7f3c2a1b4d30>, 0x7f3c2a1b4d30", "<A object at <address>>, 0x7f3c2a1b4d30"),
     ],
     "numbers": [
         ("page 3 of 1,200", "page <number> of <number>"),
@@ -266,7 +262,6 @@ HOSTILE = {  # what each kind begins to match, again and again
         *("attempt", "attempt_a", "attempt: ", "1 of ", "attempt 1 of ", "3rd", "retry-", "sh: "),
         *("sh: line ", "In [", "ipython-input-1-"),
     ],
-    "object_addresses": [" at 0x", " at 0xf"],
     "numbers": ["1", "1.", "1,", "1e", "1e+", "\u0661"],
 }
 
@@ -290,7 +285,7 @@ def test_all_at_once():
 
 
 def test_numbers_only_on_request():
-    assert set(DEFAULT_KINDS) == set(KINDS) - {"numbers", "object_addresses"}
+    assert set(DEFAULT_KINDS) == set(KINDS) - {"numbers"}
     assert Normalise()("page 3") == "page 3"
 
 
@@ -328,7 +323,7 @@ def test_only_the_ends_of_a_long_text_are_normalised():
     normalised = normalise(text)
     assert normalised.startswith("<time>---")
     assert normalised.endswith("+++<time>")
-    assert "84 characters" in normalised
+    assert "84 bytes" in normalised
     later = "23:59:59" + text[8:-8] + "23:59:59"
     assert normalise(later) == normalised
     assert normalise(text.replace("-23:25:02+", "-23:59:59+")) != normalised
@@ -365,7 +360,6 @@ def test_choosing_kinds():
     normalise = Normalise("timestamps", "uuids", "uuids")
     assert normalise.kinds == ("uuids", "timestamps")
     assert repr(normalise) == "Normalise('uuids', 'timestamps', max_length=65536)"
-    assert all(rules(kind) for kind in KINDS)
 
 
 @pytest.mark.parametrize("wrong", [{"max_length": 0}, {"max_length": -1}])
