@@ -24,9 +24,8 @@ from tidegauge.streaming_metrics.fingerprint import (
     canonical_bytes,
     content_digest,
     content_digests,
-    normalised,
-    normaliser_for,
     normaliser_of_arguments,
+    without_noise,
 )
 from tidegauge.streaming_metrics.navigation import zone_of
 from tidegauge.streaming_metrics.normalise import Normalise
@@ -132,10 +131,12 @@ class ContentEncoder:
         return f"sha:{zone}/{self._digest(_digest_of(_name(value)))}"
 
     def _plain(self, data: bytes, normaliser: Normaliser | None) -> Any:
-        applied = normaliser_for(data, normaliser)
-        if applied is not None:
-            text = normalised(data.decode("utf-8", "surrogateescape"), applied)
-            return None if text is None else self._text(text)
+        if normaliser is not None:
+            found = without_noise(data, normaliser)
+            if found is not data:
+                return (
+                    None if found is None else self._text(found.decode("utf-8", "backslashreplace"))
+                )
         if len(data) <= MAX_BYTES and data != b"null" and _is_json(data):
             return orjson.Fragment(data)
         # To the engine a text equals the value that it is the JSON of.

@@ -33,6 +33,7 @@ from tidegauge._canonical import (
 from tidegauge._guard import guarded
 from tidegauge._json import exact_json
 from tidegauge.events import Call, ToolDeclaration
+from tidegauge.streaming_metrics.normalise import Normalise
 
 __all__ = [
     "DIGEST_VERSION",
@@ -50,13 +51,12 @@ __all__ = [
     "content_digest",
     "content_digests",
     "joined_digest",
-    "normalised",
-    "normaliser_for",
     "normaliser_of_arguments",
     "plain_identity",
     "round_digest",
     "round_name",
     "task_digest",
+    "without_noise",
 ]
 
 Normaliser: TypeAlias = Callable[[str], str]
@@ -182,8 +182,7 @@ def content_digests(
     if normaliser is not None:
         data = canonical_text(value, cache=cache)
         if data is not None:
-            applied = normaliser_for(data, normaliser)
-            return (_digest(data), None) if applied is None else _both(b"", data, applied)
+            return _both(b"", data, normaliser)
     elif type(value) is str and len(value) <= MAX_TEXT:
         try:
             return _digest(value.encode()), None
@@ -230,10 +229,7 @@ def call_digests(
             name = action.encode()
         except UnicodeEncodeError:
             name = action.encode("utf-8", "surrogatepass")
-        applied = normaliser_for(data, normaliser)
-        if applied is not None:
-            return _both(name + b"\0", data, applied)
-        return _digest(name + b"\0" + data), None
+        return _both(name + b"\0", data, normaliser)
     return _digest_of(action, arguments, cache), None
 
 
@@ -290,32 +286,31 @@ def plain_identity(value: object) -> PlainIdentity:
     return Identities().plain(value)
 
 
-def normaliser_for(data: bytes, normaliser: Normaliser | None) -> Normaliser | None:
-    """The normaliser, unless it says that it does not concern this text."""
-    concerns = getattr(normaliser, "concerns", None)
-    return normaliser if concerns is None or concerns(data) else None
-
-
 def normaliser_of_arguments(normaliser: Normaliser | None) -> Normaliser | None:
     """What a normaliser of results applies to arguments: itself, unless it has another."""
     found: Normaliser | None = getattr(normaliser, "arguments", normaliser)
     return found
 
 
-def normalised(text: str, normaliser: Normaliser) -> str | None:
-    """The text as the normaliser gives it; ``None``, it failed, which is counted."""
-    found = _guarded_call(normaliser, text)
-    return str.__str__(found) if issubclass(type(found), str) else None
+def without_noise(data: bytes, normaliser: Normaliser) -> bytes | None:
+    """A canonical text as the normaliser gives it; if it changes nothing, the same object.
+
+    Returns:
+        ``None``: the normaliser failed, which is counted, or gave no text.
+    """
+    kind = type(normaliser)
+    if issubclass(kind, Normalise) and kind.__call__ is Normalise.__call__:
+        return normaliser.replaced(data)  # type: ignore[attr-defined, no-any-return]
+    text = _called(normaliser, data.decode("utf-8", "surrogateescape"))
+    if not issubclass(type(text), str):
+        return None
+    found = canonical_text(str.__str__(text), sys.maxsize)
+    return data if found == data else found
 
 
 @guarded("normaliser", default=None)
-def _guarded_call(normaliser: Normaliser, text: str) -> object:
+def _called(normaliser: Normaliser, text: str) -> object:
     return normaliser(text)
-
-
-def _normalised_bytes(data: bytes, normaliser: Normaliser) -> bytes | None:
-    text = normalised(data.decode("utf-8", "surrogateescape"), normaliser)
-    return None if text is None else canonical_text(text, sys.maxsize)
 
 
 def _recorded(start: bytes, text: str) -> Digests:
@@ -325,11 +320,11 @@ def _recorded(start: bytes, text: str) -> Digests:
     return _digest(start + digest), _digest(start + whole) if exact else None
 
 
-def _both(start: bytes, data: bytes, normaliser: Normaliser) -> Digests:
+def _both(start: bytes, data: bytes, normaliser: Normaliser | None) -> Digests:
     """The digests of a text behind ``start``, which is not normalised."""
-    found = _normalised_bytes(data, normaliser)
+    found = data if normaliser is None else without_noise(data, normaliser)
     exact = _digest(start + data)
-    if found == data:
+    if found is data:
         return exact, None
     return (None if found is None else _digest(start + found)), exact
 

@@ -391,7 +391,7 @@ def _labelled(
     elif label.endswith(b"["):
         agreed = _of_cell(data, max(0, start - 6), start) is not None
     elif label.endswith(b":"):
-        # a port that the system gives to whoever asks for any
+        # a port that the system chose, because any would do
         agreed = (
             _of_host(data, max(0, start - 18), start) is not None
             and 32_768 <= int(data[start:stop]) <= 65_535
@@ -507,7 +507,9 @@ def _name_of_key(key: bytes) -> str:
 def _within_word(data: bytes, plain: bytes, start: int, after: int) -> Noise | None:
     """A number that stands in an id or an address, or in a duration such as ``PT5S``."""
     if after == _X:
-        return _address(data, plain, start)
+        one = _address(data, plain, start)
+        if one is not None:
+            return one
     if after in _HEX_LETTERS or after == _DASH or plain[start - 1] in _HEX_LETTERS:
         found = _match(_UUID)(plain, start)
         if found is not None:

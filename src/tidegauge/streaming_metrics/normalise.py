@@ -91,6 +91,7 @@ class Normalise:
             k for k in get_args(NoiseKind) if k in chosen
         )
         self.max_length: Final = max_length
+        self._numbers = "numbers" in self.kinds
 
     def __call__(self, text: str) -> str:
         """The text with its placeholders."""
@@ -102,42 +103,39 @@ class Normalise:
         kinds = "".join(f"{kind!r}, " for kind in self.kinds)
         return f"{type(self).__name__}({kinds}max_length={self.max_length})"
 
-    def concerns(self, data: bytes) -> bool:
-        """Whether a text, in UTF-8, is changed."""
-        return self.replaced(data) is not data
-
     def replaced(self, data: bytes) -> bytes:
         """The same for a text in UTF-8; one without noise is returned itself."""
-        if len(data) <= self.max_length:
-            return self._replace(data)
-        head, tail = _boundary(data, (self.max_length + 1) // 2), len(data) - self.max_length // 2
-        tail = max(head, _boundary(data, tail))
+        size, most = len(data), self.max_length
+        if size <= most:
+            found = self._find(data)
+            if found:
+                data = _replaced(data, found)
+            return without_numbers(data) if self._numbers else data
+        head, tail = _boundary(data, (most + 1) // 2), _boundary(data, size - most // 2)
         digest = xxhash.xxh3_128_hexdigest(data[head:tail])
         between = f"<{tail - head} bytes {digest}>".encode()
-        return self._replace(data[:head]) + between + self._replace(data[tail:])
+        return self.replaced(data[:head]) + between + self.replaced(data[tail:])
 
     def noise_in(self, data: bytes) -> list[Noise]:
-        """What is replaced in a text, in UTF-8, from the left to the right."""
-        if len(data) > self.max_length:
-            data = data[: _boundary(data, (self.max_length + 1) // 2)]
-        return self._noise(data)
+        """What is replaced in a text, in UTF-8, from the left to the right; of a long one, at its
+        beginning."""
+        return self._find(data[: _boundary(data, self.max_length)])
 
-    def _noise(self, data: bytes) -> list[Noise]:
+    def _find(self, data: bytes) -> list[Noise]:
         found = noise_in_text(data)
         if found and len(self.kinds) < len(DEFAULT_KINDS):
             return [one for one in found if one.kind in self.kinds]
         return found
 
-    def _replace(self, data: bytes) -> bytes:
-        found = self._noise(data)
-        if found:
-            pieces, at = [], 0
-            for start, end, _, replacement, _ in found:
-                pieces += data[at:start], replacement
-                at = end
-            pieces.append(data[at:])
-            data = b"".join(pieces)
-        return without_numbers(data) if "numbers" in self.kinds else data
+
+def _replaced(data: bytes, found: list[Noise]) -> bytes:
+    pieces: list[bytes] = []
+    at = 0
+    for start, end, _, replacement, _ in found:
+        pieces += data[at:start], replacement
+        at = end
+    pieces.append(data[at:])
+    return b"".join(pieces)
 
 
 def _boundary(data: bytes, at: int) -> int:
@@ -175,7 +173,7 @@ class Volatile(Normalise):
 
 
 class _VolatileArguments(Normalise):
-    def _noise(self, data: bytes) -> list[Noise]:
+    def _find(self, data: bytes) -> list[Noise]:
         return noise_in_arguments(data)
 
 

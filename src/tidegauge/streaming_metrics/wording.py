@@ -14,8 +14,7 @@ from tidegauge.events import Call
 from tidegauge.streaming_metrics.fingerprint import (
     Normaliser,
     arguments_start,
-    normalised,
-    normaliser_for,
+    without_noise,
 )
 
 __all__ = ["MAX_CHARACTERS", "words_of"]
@@ -56,15 +55,13 @@ def words_of(calls: Iterable[Call], normaliser: Normaliser | None = None) -> fro
 
 def _words_of(call: Call, normaliser: Normaliser | None) -> frozenset[int]:
     data = arguments_start(call.arguments, 4 * MAX_CHARACTERS)
-    applied = normaliser_for(data, normaliser)
-    if applied is not None or not data.isascii():
-        text = data.decode("utf-8", "replace")
-        if applied is not None:
-            text = normalised(text, applied) or ""
-        data = text.encode("utf-8", "surrogatepass")
-        read = text[:MAX_CHARACTERS].lower().encode("utf-8", "surrogatepass")
-    else:
+    if normaliser is not None:
+        data = without_noise(data, normaliser) or b""
+    if data.isascii():
         read = data[:MAX_CHARACTERS]
+    else:
+        text = data.decode("utf-8", "replace")[:MAX_CHARACTERS]
+        read = text.lower().encode("utf-8", "surrogatepass")
     name = f"@{call.action}".encode("utf-8", "surrogatepass")
     if data.startswith(_DIGEST):
         return frozenset((crc32(name + b" " + data),))
