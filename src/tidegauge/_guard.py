@@ -97,20 +97,41 @@ class InternalErrors:
         if interrupted():  # what was interrupted may hold the lock
             defer(functools.partial(self.record, where, error))
             return
-        now = time.monotonic()
         with here.critical, self._lock:
             self._counts[where] = self._counts.get(where, 0) + 1
-            last = self._logged.get(where)
-            quiet = last is not None and now - last < _QUIET_SECONDS
-            if not quiet:
-                self._logged[where] = now
-        if not quiet:
+            shown = self._is_due(where)
+        if shown:
             log(
                 logging.ERROR,
                 "tidegauge: internal error in %s; the agent continues",
                 where,
                 exc_info=_shown(error),
             )
+
+    def of_environment(self, where: str, message: str, *args: object) -> None:
+        """Log a fault that is none of ours: a full disk, a server that does not answer.
+
+        It is not counted. Nor is it logged if this place was logged within the last minute.
+
+        Args:
+            where: the place.
+            message: what happened, and what to do.
+            args: what the message is formatted with.
+        """
+        if interrupted():
+            defer(functools.partial(self.of_environment, where, message, *args))
+            return
+        with here.critical, self._lock:
+            shown = self._is_due(where)
+        if shown:
+            log(logging.WARNING, f"tidegauge: {message}", *args)
+
+    def _is_due(self, where: str) -> bool:
+        now, last = time.monotonic(), self._logged.get(where)
+        if last is not None and now - last < _QUIET_SECONDS:
+            return False
+        self._logged[where] = now
+        return True
 
     def counts(self) -> Mapping[str, int]:
         """How many faults were swallowed, by place."""

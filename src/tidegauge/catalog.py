@@ -21,6 +21,7 @@ __all__ = [
     "RECEIVER",
     "RECORDING",
     "RUNBOOKS",
+    "RUN_STORE_FAILURES",
     "SAMPLING",
     "SESSION_METRICS",
     "SPAN_FAULTS",
@@ -318,6 +319,15 @@ DROPPED_LINES: Final = MetricDefinition(
     values=("queue_full", "write_failed", "closed"),
 )
 RECORDING: Final = (RECORDED_LINES, DROPPED_LINES)
+
+RUN_STORE_FAILURES: Final = MetricDefinition(
+    "tidegauge_run_store_failures_total",
+    "counter",
+    "failures",
+    "Times that the run store failed, or had something that cannot be read: the run waits in its "
+    "process only, or continues as a new one.",
+    labels=(),
+)
 """Measured where runs are recorded."""
 
 FAILED_JUDGEMENTS: Final = MetricDefinition(
@@ -592,6 +602,7 @@ OTHER_METRICS: Final = (
     *POLICY,
     *JUDGING,
     *RECORDING,
+    RUN_STORE_FAILURES,
     *SPAN_FAULTS,
     *SAMPLING,
     *RECEIVER,

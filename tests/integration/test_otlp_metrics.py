@@ -31,6 +31,7 @@ from tidegauge.catalog import (
     POLICY,
     RECEIVER,
     RECORDING,
+    RUN_STORE_FAILURES,
     SAMPLING,
     SESSION_METRICS,
     SPAN_FAULTS,
@@ -84,6 +85,7 @@ def test_the_whole_catalogue_arrives_as_it_is_scraped(receiver, pipeline):
         DECISIONS,
         WORKER,
         SESSION_METRICS,
+        (RUN_STORE_FAILURES,),
     )
     assert {metric for metric, _ in found} == set(METRICS).difference(*elsewhere)
     kinds = {"counter": ("sum", CUMULATIVE, True), "gauge": ("gauge", None, None)}

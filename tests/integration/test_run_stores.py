@@ -27,7 +27,7 @@ from support.postgres import Postgres, postgres
 from support.processes import PATIENCE, import_error, without_otel
 from support.requirements import needs_fork
 from support.waiting_agent import INPUTS, invoke, waiting_agent
-from tidegauge import ConfigurationError, testing
+from tidegauge import ConfigurationError, catalog, testing
 from tidegauge._guard import internal_errors
 from tidegauge.diagnose.judges.competencies import COMPETENCIES
 from tidegauge.diagnose.judges.judging import Judging
@@ -301,12 +301,21 @@ class FailingStore:
         pass
 
 
+def failures(seen: testing.Capture) -> float:
+    return seen.pipeline.more_metrics()[catalog.RUN_STORE_FAILURES][()]  # type: ignore[return-value]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store may be slow: on a busy machine, it does not answer within a second."""
+    monkeypatch.setattr(stored_runs, "_TAKE_SECONDS", PATIENCE)
+
+
 @pytest.fixture
 def failing(store: RunStore) -> FailingStore:
     return FailingStore(store)
 
 
-@pytest.mark.usefixtures("faults_are_swallowed")
 def test_a_run_that_cannot_be_saved_waits_in_its_process(failing: FailingStore) -> None:
     failing.fails = {"save"}
     agent = waiting_agent(InMemorySaver(), rounds=1)
@@ -318,16 +327,16 @@ def test_a_run_that_cannot_be_saved_waits_in_its_process(failing: FailingStore) 
         }
         agent.invoke(INPUTS["task"], config)
         until = time.monotonic() + PATIENCE
-        while not internal_errors.counts() and time.monotonic() < until:
+        while not failures(seen) and time.monotonic() < until:
             time.sleep(0.01)
         assert waiting(seen) == 1
         agent.invoke(INPUTS["resume"], config)
         assert waiting(seen) == 0
+        assert failures(seen) == 1
     assert [(report.steps, report.tokens) for report in reports] == [(1, 12)]
-    assert internal_errors.counts() == {"run_store": 1}
+    assert internal_errors.counts() == {}
 
 
-@pytest.mark.usefixtures("faults_are_swallowed")
 def test_without_its_store_an_agent_continues_in_a_new_run(failing: FailingStore) -> None:
     agent = waiting_agent(InMemorySaver(), rounds=3)
     _, before = invoke(failing, agent, INPUTS["task"], "one")
@@ -340,14 +349,14 @@ def test_without_its_store_an_agent_continues_in_a_new_run(failing: FailingStore
         }
         for _ in range(3):
             agent.invoke(INPUTS["resume"], config)
+        assert failures(seen) >= 1
     assert [report.steps for report in reports] == [2], "its first call is a step of the other run"
     assert failing.asked.count("take") == 1, "then it is left alone for a while"
     resumed = {span.attributes.get("tidegauge.checkpoint.resumed") for span in seen.spans}
     assert before[-1].attributes["tidegauge.checkpoint"] in resumed
-    assert internal_errors.counts()["run_store"] >= 1
+    assert internal_errors.counts() == {}
 
 
-@pytest.mark.usefixtures("faults_are_swallowed")
 def test_a_store_that_hangs_holds_the_agent_up_once_and_loses_no_run(
     failing: FailingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -366,22 +375,26 @@ def test_a_store_that_hangs_holds_the_agent_up_once_and_loses_no_run(
         (report,) = seen.pipeline.engine.snapshot().active
         assert report.steps == 1
         failing.hangs.set()
-    assert internal_errors.counts() == {"run_store": 1}
+        assert failures(seen) == 1
+    assert internal_errors.counts() == {}
     until = time.monotonic() + PATIENCE
     while failing.asked.count("save") < 3 and time.monotonic() < until:
         time.sleep(0.01)  # what was taken too late is put back
     assert failing.asked.count("save") == 3
 
 
-@pytest.mark.usefixtures("faults_are_swallowed")
 @pytest.mark.parametrize("state", [b"", b"{}", b"[", b'{"version":99}', b'{"version":1}', b"null"])
-def test_a_state_of_another_form_is_a_new_run(failing: FailingStore, state: bytes) -> None:
+def test_a_state_of_another_form_is_a_new_run(
+    failing: FailingStore, state: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     agent = waiting_agent(InMemorySaver(), rounds=1)
     invoke(failing, agent, INPUTS["task"], "one")
     failing.take = lambda key, place: state  # type: ignore[method-assign]
-    reports, _ = invoke(failing, agent, INPUTS["resume"], "one")
+    with caplog.at_level("WARNING", "tidegauge"):
+        reports, _ = invoke(failing, agent, INPUTS["resume"], "one")
     assert [report.steps for report in reports] == [0]
-    assert internal_errors.counts() == {"run_store": 1}
+    assert "the run store failed: a state cannot be read" in caplog.text
+    assert internal_errors.counts() == {}
 
 
 def test_a_store_has_no_contents(place: str, store: RunStore) -> None:

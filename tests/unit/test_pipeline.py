@@ -71,13 +71,6 @@ class TestSettings:
             tidegauge.configure(**settings)
         assert get_recorder() is before
 
-    def test_a_port_in_the_environment_that_is_none(self, monkeypatch):
-        monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", "many")
-        with pytest.raises(
-            ConfigurationError, match="OTEL_EXPORTER_PROMETHEUS_PORT is 'many'; use a port"
-        ):
-            Pipeline(Settings())
-
     def test_nothing_is_stopped_unless_asked_for(self):
         assert Settings().given_rules() == DEFAULT_RULES
         assert all(rule.action == "observe" for rule in DEFAULT_RULES)
@@ -192,14 +185,46 @@ class TestMetrics:
         assert port_of(again) == port
         assert internal_errors.counts() == {}
 
-    def test_a_port_that_is_taken_costs_the_metrics_only(self, configure):
+    def test_a_port_that_is_taken_is_replaced_by_a_free_one(self, configure, caplog):
         port = port_of(configure(serve_metrics=True, metrics_port=0))
         other = Pipeline(Settings(metrics_port=port))
         try:
-            assert other.metrics_url is None
-            assert internal_errors.counts() == {"metrics_server": 1}
+            assert port_of(other) != port
+            with urllib.request.urlopen(other.metrics_url) as answer:
+                assert b"tidegauge" in answer.read()
+            (message,) = caplog.messages
+            assert f"port {port} is in use, so the metrics are at {other.metrics_url};" in message
+            assert "set metrics_port=0 and metrics_targets" in message
         finally:
             other.shutdown()
+
+    @pytest.mark.parametrize(
+        ("wrong", "why"),
+        [
+            ({"metrics_host": "nowhere.invalid"}, "not known"),
+            ({"metrics_host": "203.0.113.7"}, "Cannot assign requested address"),
+        ],
+    )
+    def test_an_address_that_cannot_be_used_costs_the_metrics_only(
+        self, configure, caplog, wrong, why
+    ):
+        pipeline = configure(serve_metrics=True, metrics_port=0, **wrong)
+        assert pipeline.metrics_url is None
+        (message,) = caplog.messages
+        assert why in message
+        assert "set metrics_port=0 for any free port, another metrics_host" in message
+
+    def test_a_system_without_further_threads_costs_the_metrics_only(
+        self, configure, caplog, monkeypatch
+    ):
+        def refused(thread):
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refused)
+            pipeline = configure(serve_metrics=True, metrics_port=0)
+        assert pipeline.metrics_url is None
+        assert "can't start new thread, so they are not served" in caplog.text
 
     def test_host_and_port_are_the_environment_s_unless_set(self, monkeypatch):
         monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_HOST", "localhost")
@@ -210,14 +235,11 @@ class TestMetrics:
         finally:
             pipeline.shutdown()
 
-    @pytest.mark.parametrize("wrong", [{"record_to": "/", "metrics_port": 0}, {}])
-    def test_a_pipeline_that_fails_leaves_the_one_in_use_as_it_was(
-        self, configure, monkeypatch, wrong
-    ):
-        monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", "x")
+    @pytest.mark.parametrize("wrong", [{"record_to": "/"}, {"metrics_key": "/dev/null"}])
+    def test_a_pipeline_that_fails_leaves_the_one_in_use_as_it_was(self, configure, wrong):
         first = configure(serve_metrics=True, metrics_port=0)
         with pytest.raises(ConfigurationError):
-            configure(serve_metrics=True, **wrong)
+            configure(serve_metrics=True, metrics_port=0, **wrong)
         loop()
         with urllib.request.urlopen(first.metrics_url) as answer:
             assert b"tidegauge_steps_total" in answer.read()
@@ -243,18 +265,18 @@ class TestMetrics:
         first.shutdown()
         assert b"tidegauge" not in generate_latest(registry)
 
-    def test_a_pipeline_that_fails_leaves_nothing_open(self, configure, monkeypatch, tmp_path):
-        monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", "x")
+    def test_a_pipeline_that_fails_leaves_nothing_open(self, configure, tmp_path):
         before = set(threading.enumerate())
-        with pytest.raises(ConfigurationError, match="OTEL_EXPORTER_PROMETHEUS_PORT is"):
-            configure(serve_metrics=True, record_to=tmp_path / "runs.jsonl")
+        with pytest.raises(ConfigurationError, match="key"):
+            configure(
+                serve_metrics=True, record_to=tmp_path / "runs.jsonl", metrics_key="/dev/null"
+            )
         assert set(threading.enumerate()) <= before
 
-    def test_a_pipeline_that_fails_hears_of_no_judgement(self, configure, monkeypatch):
-        monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", "x")
+    def test_a_pipeline_that_fails_hears_of_no_judgement(self, configure):
         judging = Judging(Judged(verdict(3)).model)
         with pytest.raises(ConfigurationError):
-            configure(serve_metrics=True, judging=judging)
+            configure(serve_metrics=True, judging=judging, metrics_key="/dev/null")
         assert judging._listeners == []
 
     def test_a_registry_holds_them_until_the_shutdown(self, configure):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import fields
 from datetime import timedelta
 from fractions import Fraction
@@ -184,11 +185,16 @@ def test_a_provider_needs_its_methods_and_no_class():
         ("OTEL_EXPORTER_PROMETHEUS_HOST", "a" * 64 + ".example"),
     ],
 )
-def test_the_environment_is_checked_alike(monkeypatch, variable, value):
-    monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", "0")
+def test_the_environment_is_checked_alike_and_costs_a_line_in_the_log(
+    monkeypatch, caplog, variable, value
+):
+    settings = Settings(metrics_port=0) if variable.endswith("HOST") else Settings()
     monkeypatch.setenv(variable, value)
-    with pytest.raises(ConfigurationError, match=f"^{variable} is .*; use a"):
-        Pipeline(Settings())
+    pipeline = Pipeline(settings)
+    pipeline.shutdown()
+    message = caplog.messages[0]
+    otherwise = "127.0.0.1" if variable.endswith("HOST") else "9464"
+    assert re.match(f"tidegauge: {variable} is .*; use a .*; {otherwise} is used instead$", message)
 
 
 @pytest.mark.parametrize(

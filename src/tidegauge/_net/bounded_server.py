@@ -126,8 +126,16 @@ class BoundedServer(ThreadingTCPServer):
         )
 
     def start(self) -> None:
-        """Accept connections, in a thread."""
-        self._thread.start()
+        """Accept connections, in a thread.
+
+        Raises:
+            OSError: the system starts no more threads.
+        """
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self.server_close()
+            raise self.listener.failed(self.serves, OSError(str(error))) from error
 
     def stop(self, grace: float = 5.0) -> None:
         """Stop accepting connections, and give active requests ``grace`` seconds to end.
@@ -154,17 +162,21 @@ class BoundedServer(ThreadingTCPServer):
             full = len(self._connections) >= self.listener.max_connections
             if not full:
                 self._connections[request] = False
-        if full:
-            self.connection_rejected()
-            if self._context is None:
-                with contextlib.suppress(OSError):
-                    request.setblocking(False)
-                    request.send(_BUSY)
-                    request.shutdown(socket.SHUT_WR)
-                    request.recv(_PIECE)  # closing with unread data discards the response
-            super().shutdown_request(request)
-            return
-        super().process_request(request, client_address)
+        if not full:
+            try:
+                super().process_request(request, client_address)
+            except RuntimeError:  # the system starts no more threads
+                self._gone(request)
+            else:
+                return
+        self.connection_rejected()
+        if self._context is None:
+            with contextlib.suppress(OSError):
+                request.setblocking(False)
+                request.send(_BUSY)
+                request.shutdown(socket.SHUT_WR)
+                request.recv(_PIECE)  # closing with unread data discards the response
+        super().shutdown_request(request)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Shake hands in the connection's thread, so that a slow client blocks no other."""

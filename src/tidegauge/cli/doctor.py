@@ -20,6 +20,7 @@ import tidegauge
 from tidegauge.cli.terminal import print_line
 from tidegauge.errors import TidegaugeError
 from tidegauge.policies import read_policy
+from tidegauge.tracer.provider import unreadable_variables
 
 __all__ = ["Check", "checks", "doctor"]
 
@@ -77,6 +78,9 @@ def doctor() -> None:
 def checks() -> Iterator[Check]:
     """Everything that can be tried."""
     yield _port()
+    for name, value in unreadable_variables().items():
+        if value:
+            yield Check(False, f"{name}={value!r} is not a number above 0: the default is used")
     path = os.environ.get("TIDEGAUGE_POLICY")
     if path:
         yield _policy(path)

@@ -11,11 +11,11 @@ import re
 import threading
 from collections.abc import Container, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from tidegauge._checked import checked
 from tidegauge._critical import here, reset_after_fork, run_deferred
-from tidegauge._guard import guarded, internal_errors, log
+from tidegauge._guard import guarded, log
 from tidegauge._net.hosts import is_loopback
 from tidegauge.catalog import RUNBOOKS, MetricDefinition
 from tidegauge.errors import ConfigurationError
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from tidegauge.recordings import LineWriter
 
 __all__ = ["Pipeline", "configure"]
+
+D = TypeVar("D")
 
 _SPAN_CONTENT: Final = ("SPAN_ONLY", "SPAN_AND_EVENT")
 _EVENT_CONTENT: Final = ("EVENT_ONLY", "SPAN_AND_EVENT")
@@ -329,11 +331,12 @@ class Pipeline:
     def more_metrics(
         self,
     ) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float | Buckets]]:
-        """Metrics from outside the engine: recorded lines, exceeded thresholds, judgements."""
+        """Metrics from outside the engine: recorded lines, failures, thresholds, judgements."""
         recorded = self._writer.counts() if self._writer is not None else {}
         judged = self._judged.metrics() if self._judged is not None else {}
+        stored = self._stored.metrics() if self._stored is not None else {}
         added = self._added() if self._added is not None else {}
-        return {**self._crossings.metrics(), **recorded, **judged, **added}
+        return {**self._crossings.metrics(), **recorded, **stored, **judged, **added}
 
     def add_metrics(self, more: More) -> None:
         """Export these, too: of what reports the runs of this pipeline."""
@@ -358,29 +361,41 @@ class Pipeline:
 
     def _serve_metrics(self, replaces: Pipeline | None = None) -> None:
         settings = self.settings
-        host, port = settings.metrics_host, settings.metrics_port
         targets = settings.metrics_targets or os.environ.get("TIDEGAUGE_METRICS_TARGETS") or None
-        if not host:
-            name = "OTEL_EXPORTER_PROMETHEUS_HOST"
-            host = checked(name, os.environ.get(name) or "127.0.0.1", "HostName", KINDS)
+        host = settings.metrics_host or _variable(
+            "OTEL_EXPORTER_PROMETHEUS_HOST", "HostName", "127.0.0.1"
+        )
+        port = settings.metrics_port
         if port is None:
-            name = "OTEL_EXPORTER_PROMETHEUS_PORT"
-            text = os.environ.get(name) or ("0" if targets else "9464")
-            number = int(text) if re.fullmatch("[0-9]{1,5}", text) else text
-            port = checked(name, number, "Port", KINDS)
+            port = _variable("OTEL_EXPORTER_PROMETHEUS_PORT", "Port", 0 if targets else 9464)
         self._serves_in_children = targets is not None
-        ports = [port, *([port] if replaces else ()), *([0] if targets else ())]
+        # Often another process of the application has the port; the agent must not fail.
+        ports = [port, *([port] if replaces else ()), *([0] if port else ())]
         while self.metrics_server is None:
             try:
                 self.metrics_server = self._server(host, ports.pop(0), targets)
             except OSError as error:
-                if ports:
+                if ports and _is_in_use(error):
                     if replaces is not None:
                         replaces.stop_serving()  # it may hold the port
                     continue
-                # Often another process of the application has the port; the agent must not fail.
-                internal_errors.record("metrics_server", _explained(error))
+                log(
+                    logging.WARNING,
+                    "tidegauge: %s, so they are not served; set metrics_port=0 for any free port, "
+                    "another metrics_host, or serve_metrics=False",
+                    error,
+                )
                 return
+        if port and not ports:
+            level, finds = logging.INFO, f"Prometheus finds them in {targets}"
+            if targets is None:
+                level = logging.WARNING
+                finds = "set metrics_port=0 and metrics_targets, so that Prometheus finds them"
+            log(
+                level,
+                "tidegauge: port %d is in use, so the metrics are at %s; %s",
+                *(port, self.metrics_server.url, finds),
+            )
         if not is_loopback(host) and settings.metrics_client_ca is None:
             log(
                 logging.WARNING,
@@ -414,14 +429,28 @@ class Pipeline:
             serve = guarded("metrics_server", default=None)(self._serve_metrics)
             self._serving_soon = timer = threading.Timer(_SETTLED_SECONDS, serve)
             timer.daemon = True
-            timer.start()
+            try:
+                timer.start()
+            except RuntimeError:  # the system starts no more threads
+                self._serving_soon = None
 
 
-def _explained(error: OSError) -> OSError:
-    """The error of a server that cannot listen, with what to do if its port is in use."""
-    if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE:
-        return OSError(f"{error}; if several processes serve metrics, set metrics_targets")
-    return error
+def _is_in_use(error: OSError) -> bool:
+    """Whether a server cannot listen because its port is in use."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE
+
+
+def _variable(name: str, kind: str, otherwise: D) -> D:
+    """An OpenTelemetry variable; one that is not valid costs a line in the log."""
+    text = os.environ.get(name)
+    if not text:
+        return otherwise
+    try:
+        number = int(text) if re.fullmatch("[0-9]{1,5}", text) else text
+        return cast("D", checked(name, number if kind == "Port" else text, kind, KINDS))
+    except ConfigurationError as error:
+        log(logging.WARNING, "tidegauge: %s; %s is used instead", error, otherwise)
+        return otherwise
 
 
 class _Locks:

@@ -6,13 +6,15 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from queue import SimpleQueue
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import orjson
 
+from tidegauge._canonical import failure_text
 from tidegauge._critical import here, reset_after_fork
-from tidegauge._guard import guarded, internal_errors
-from tidegauge.events import RunEnded, RunStarted, StepSink
+from tidegauge._guard import arrived_from_outside, guarded, internal_errors
+from tidegauge.catalog import RUN_STORE_FAILURES, MetricDefinition
+from tidegauge.events import ABSENT, Absent, RunEnded, RunStarted, StepSink
 from tidegauge.instrumentation.values import text_digest
 from tidegauge.instrumentation.waiting_runs import SavedRun, WaitingRuns
 from tidegauge.run_stores import RunStore
@@ -21,6 +23,9 @@ from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start
 
 __all__ = ["StoredRuns"]
+
+R = TypeVar("R")
+D = TypeVar("D")
 
 _VERSION: Final = 1
 _MAX_QUEUED: Final = 1_000
@@ -59,6 +64,9 @@ class StoredRuns:
         waiting: the runs that wait in this process.
         idle_seconds: a run waits for at most so long.
         followers: learn of runs that come and go.
+
+    Attributes:
+        failures: how often the store failed, or had something that cannot be read.
     """
 
     def __init__(
@@ -85,11 +93,12 @@ class StoredRuns:
         self._lock = threading.Lock()
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self.failures = 0
 
     def save(self, run: Any, state: Callable[[], Mapping[str, Any]]) -> None:
         """Save a run later; see :class:`~tidegauge.instrumentation.waiting_runs.SavedRuns`."""
         if self._queue.qsize() >= _MAX_QUEUED:
-            internal_errors.record(_WHERE, RuntimeError("too many runs wait to be saved"))
+            self.failed("more than 1,000 runs wait to be saved")
             return
         self._queue.put(lambda: self._save(run, state))
         with here.critical, self._lock:
@@ -98,18 +107,45 @@ class StoredRuns:
                 target=self._work, name="tidegauge-run-store", daemon=True
             )
         if missing:
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:  # the system starts no more threads
+                self._thread = None
+                self.failed(str(error))
 
     @guarded(_WHERE, default=None)
     def take(self, key: Hashable, checkpoint: str) -> SavedRun | None:
         """The run that waits at a place for a checkpoint, restored in the engine."""
         if time.monotonic() < self._quiet_until:
             return None
-        fetch = _Fetch(self._store, checkpoint, _place(key), self._idle_seconds)
+        fetch = _Fetch(self, checkpoint, _place(key))
         data = fetch.result(_TAKE_SECONDS)
         if not fetch.answered:
             self._quiet_until = time.monotonic() + _QUIET_SECONDS
-        return None if data is None else self._restored(data)
+        return None if data is None else self._read(data)
+
+    def metrics(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
+        """How often the store failed."""
+        return {RUN_STORE_FAILURES: {(): self.failures}}
+
+    def ask(self, call: Callable[[RunStore], R], otherwise: D) -> R | D:
+        """The answer of the store, or what stands for it if the store fails."""
+        try:
+            return call(self._store)
+        except Exception as error:
+            if arrived_from_outside(error):
+                raise
+            self.failed(failure_text(error))
+            return otherwise
+
+    def failed(self, why: str) -> None:
+        """Count a failure of the store, and log it."""
+        self.failures += 1
+        internal_errors.of_environment(
+            _WHERE,
+            "the run store failed: %s; runs wait in this process only, or continue as new ones",
+            why,
+        )
 
     def close(self, seconds: float = 5.0) -> None:
         """Save the runs that wait to be saved, for at most ``seconds``; close the store."""
@@ -133,9 +169,10 @@ class StoredRuns:
             return
         idle_seconds = min(run.idle_seconds, self._idle_seconds)
         data = self._encoded(saved)
-        self._store.save(key, place, data, time.time() + idle_seconds)
+        if not self.put(key, place, data, idle_seconds):
+            return
         if not self._waiting.discard(run):
-            self._store.take(key, place)  # as above
+            self.ask(lambda store: store.take(key, place), None)  # as above
             return
         for inside in _inside(run):
             self._waiting.discard(inside)
@@ -144,6 +181,16 @@ class StoredRuns:
             for follower in self._followers:
                 follower.run_detached(run_id)
         self._end_expired()
+
+    def put(self, key: str, place: str, data: bytes, idle_seconds: float | None = None) -> bool:
+        """Save a state. Returns whether it is saved."""
+        seconds = self._idle_seconds if idle_seconds is None else idle_seconds
+
+        def save(store: RunStore) -> bool:
+            store.save(key, place, data, time.time() + seconds)
+            return True
+
+        return self.ask(save, False)
 
     def _encoded(self, saved: Mapping[str, Any]) -> bytes:
         runs = []
@@ -157,6 +204,15 @@ class StoredRuns:
         if len(data) > _MAX_BYTES:
             raise ValueError(f"the state of a run has {len(data)} bytes; at most {_MAX_BYTES}")
         return data
+
+    def _read(self, data: bytes) -> SavedRun | None:
+        try:
+            return self._restored(data)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            if arrived_from_outside(error):
+                raise
+            self.failed(f"a state cannot be read: {failure_text(error)}")
+            return None
 
     def _restored(self, data: bytes) -> SavedRun:
         """Restore a run and those inside it in the engine.
@@ -188,8 +244,9 @@ class StoredRuns:
         return SavedRun(document["agent"], starts, waited)
 
     def _end_expired(self) -> None:
-        for data in self._store.take_expired(time.time()):
-            for run_id in reversed(list(self._restored(data).starts)):
+        for data in self.ask(lambda store: store.take_expired(time.time()), ()):
+            found = self._read(data)
+            for run_id in reversed(list(found.starts if found is not None else ())):
                 ended = RunEnded(run=run_id, outcome="unknown", reason="not resumed")
                 self._sink.run_ended(ended)
 
@@ -201,11 +258,10 @@ class _Fetch:
         answered: whether the store has answered in time.
     """
 
-    def __init__(self, store: RunStore, key: str, place: str, idle_seconds: float) -> None:
-        self._store = store
+    def __init__(self, stored: StoredRuns, key: str, place: str) -> None:
+        self._stored = stored
         self._key = key
         self._place = place
-        self._idle_seconds = idle_seconds
         self._lock = threading.Lock()
         self._data: bytes | None = None
         self.answered = False
@@ -216,26 +272,30 @@ class _Fetch:
 
     def result(self, seconds: float) -> bytes | None:
         """The state; ``None``, there is none, or the store does not answer."""
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # the system starts no more threads
+            self._stored.failed(str(error))
+            return None
         self._thread.join(seconds)
         with here.critical, self._lock:
             self._late = not self.answered
             hangs = self._late and self._thread.is_alive()
         if hangs:
-            internal_errors.record(
-                _WHERE, TimeoutError(f"the store did not answer within {seconds:g} s")
-            )
+            self._stored.failed(f"no answer within {seconds:g} s")
         return self._data
 
     @guarded(_WHERE, default=None)
     def _run(self) -> None:
-        data = self._store.take(self._key, self._place)
+        data = self._stored.ask(lambda store: store.take(self._key, self._place), ABSENT)
+        if isinstance(data, Absent):
+            return
         with here.critical, self._lock:
             if not self._late:
                 self._data, self.answered = data, True
                 return
         if data is not None:  # its run has become a new one: it ends when it has expired
-            self._store.save(self._key, self._place, data, time.time() + self._idle_seconds)
+            self._stored.put(self._key, self._place, data)
 
 
 def _place(key: Hashable) -> str:

@@ -181,7 +181,12 @@ class LineWriter:
         try:
             self._file.write(batch)
         except OSError as error:
-            internal_errors.record(_WHERE, error)
+            why = str(error.strerror or error)
+            if error.errno is not None:  # else it says itself what to do
+                why += "; make room, or make the folder writable"
+            internal_errors.of_environment(
+                _WHERE, "lines of the recording %s are lost: %s", self.path, why
+            )
             self._file.close()  # opened again for the next lines: there may be room then
         finally:
             self._settle("write_failed")

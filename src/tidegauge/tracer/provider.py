@@ -5,6 +5,8 @@ application's own, spans and events are exported over OTLP by the SDK's batch pr
 read the other ``OTEL_`` variables themselves. Without either, spans cost next to nothing and go
 nowhere. Metrics are pushed only when that is asked for, since they are usually scraped. The global
 providers are never set: that is the application's to do.
+
+A variable that cannot be read costs a line in the log, and at most the export of its signal.
 """
 
 from __future__ import annotations
@@ -12,20 +14,22 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 
 from opentelemetry import _logs, metrics, trace
-from opentelemetry._logs import Logger, LoggerProvider
+from opentelemetry._logs import Logger, LoggerProvider, NoOpLoggerProvider
 from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import Tracer, TracerProvider
 
-from tidegauge._guard import log
+from tidegauge._guard import arrived_from_outside, log
 from tidegauge._version import __version__
 from tidegauge.errors import ConfigurationError
 from tidegauge.tracer.conventions import SCHEMA_URL
@@ -33,7 +37,15 @@ from tidegauge.tracer.conventions import SCHEMA_URL
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
 
-__all__ = ["Telemetry", "application_meter_provider", "open_telemetry", "otlp_asked_for"]
+__all__ = [
+    "Telemetry",
+    "application_meter_provider",
+    "open_telemetry",
+    "otlp_asked_for",
+    "unreadable_variables",
+]
+
+P = TypeVar("P")
 
 OtlpSignal: TypeAlias = Literal["traces", "logs", "metrics"]
 
@@ -43,6 +55,13 @@ _NOT_OURS: Final = (
     "exports all runs; add a tidegauge.sampling.TroubledSpanProcessor with your exporter to it"
 )
 _MAX_SERIES: Final = 100_000
+_NUMBER: Final = re.compile(r"OTEL_\w+_(LIMIT|SIZE|DELAY|INTERVAL|TIMEOUT)")
+"""Names of variables that are numbers."""
+
+_WHOLE: Final = re.compile("[0-9]{1,9}")
+_DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{0,9})?")
+_FILES: Final = ("CERTIFICATE", "CLIENT_KEY", "CLIENT_CERTIFICATE")
+_SHOWN: Final[dict[OtlpSignal, str]] = {"traces": "spans", "logs": "events", "metrics": "metrics"}
 _EXPORTERS: Final[dict[tuple[str, OtlpSignal], tuple[str, str]]] = {
     ("http/protobuf", "traces"): ("http.trace_exporter", "OTLPSpanExporter"),
     ("http/protobuf", "logs"): ("http._log_exporter", "OTLPLogExporter"),
@@ -51,6 +70,10 @@ _EXPORTERS: Final[dict[tuple[str, OtlpSignal], tuple[str, str]]] = {
     ("grpc", "logs"): ("grpc._log_exporter", "OTLPLogExporter"),
     ("grpc", "metrics"): ("grpc.metric_exporter", "OTLPMetricExporter"),
 }
+
+
+_without_meters: Final[list[bool]] = []
+"""Has an element if the environment names a provider of metrics that cannot be loaded."""
 
 
 class OwnProvider:
@@ -144,19 +167,23 @@ def open_telemetry(
         before_export: makes the processor of spans for an exporter of ours; left out, all spans are
             exported in batches. A provider of the application is left as it is, and one line says
             so.
-
-    Raises:
-        ConfigurationError: ``OTEL_EXPORTER_OTLP_PROTOCOL`` names no known protocol.
     """
     owned: list[OwnProvider] = []
-    if tracer_provider is None:
-        tracer_provider = _own_or_global_tracer_provider(owned, before_export)
-    if logger_provider is None:
-        # An application with its own spans has decided about logs: ours come only with our spans.
-        own = bool(owned) and otlp_asked_for("logs")
-        logger_provider = _own_logger_provider(owned) if own else _logs.get_logger_provider()
-    if meter_provider is None and push_metrics is not None and not _sdk_disabled():
-        meter_provider = application_meter_provider() or _own_meter_provider(owned, push_metrics)
+    with _readable_environment():
+        if tracer_provider is None:
+            tracer_provider = _own_or_global_tracer_provider(owned, before_export)
+        if logger_provider is None:
+            # An application with its own spans has decided about logs: ours come only with ours.
+            own = bool(owned) and otlp_asked_for("logs")
+            made = _tried("logs", lambda: _own_logger_provider(owned)) if own else None
+            logger_provider = (
+                made or _tried("logs", _logs.get_logger_provider) or NoOpLoggerProvider()
+            )
+        if meter_provider is None and push_metrics is not None and not _sdk_disabled():
+            wrapped = push_metrics
+            meter_provider = application_meter_provider() or _tried(
+                "metrics", lambda: _own_meter_provider(owned, wrapped)
+            )
     return Telemetry(
         tracer_provider.get_tracer("tidegauge", __version__, schema_url=SCHEMA_URL),
         logger_provider.get_logger("tidegauge", __version__, schema_url=SCHEMA_URL),
@@ -165,23 +192,84 @@ def open_telemetry(
     )
 
 
+def unreadable_variables() -> dict[str, str]:
+    """The variables of OpenTelemetry that should be a number and are none, by their names."""
+    found = {name: value.strip() for name, value in os.environ.items() if _NUMBER.fullmatch(name)}
+    return {name: value for name, value in found.items() if not _is_number(name, value)}
+
+
+def _is_number(name: str, value: str) -> bool:
+    if name.endswith("_LIMIT"):
+        return value.lower() == "unset" or _WHOLE.fullmatch(value) is not None
+    decimal = name.startswith(("OTEL_EXPORTER_", "OTEL_METRIC_"))
+    number = (_DECIMAL if decimal else _WHOLE).fullmatch(value)
+    return number is not None and float(value) > 0
+
+
+@contextlib.contextmanager
+def _readable_environment() -> Iterator[None]:
+    """Variables that are no number are not there meanwhile.
+
+    OpenTelemetry's specification treats them as not set. The SDK raises exceptions, or logs them.
+    """
+    bad = unreadable_variables()
+    shown = ", ".join(f"{name}={value!r}" for name, value in bad.items() if value)
+    if shown:
+        log(
+            logging.WARNING,
+            "tidegauge: %s: the default is used, because that is not a number above 0; correct the "
+            "variable, or unset it",
+            shown,
+        )
+    hidden = {name: os.environ.pop(name, "") for name in bad}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
+
+
+def _tried(signal: OtlpSignal, make: Callable[[], P]) -> P | None:
+    """What this makes; ``None``, the environment does not let it, and one line says why."""
+    try:
+        return make()
+    except Exception as error:
+        if arrived_from_outside(error):
+            raise
+        why = " ".join(str(error).split()) or type(error).__name__
+        if not isinstance(error, ConfigurationError):
+            why += "; correct the variables OTEL_*"
+        log(logging.WARNING, "tidegauge: %s are not exported: %s", _SHOWN[signal], why)
+        return None
+
+
 def application_meter_provider() -> MeterProvider | None:
     """The global provider of metrics, if the application has set one up."""
-    provider = metrics.get_meter_provider()
+    if _without_meters:
+        return None
+    provider = _tried("metrics", metrics.get_meter_provider)
+    if provider is None:
+        _without_meters.append(True)  # asked once a run, and OpenTelemetry logs it each time
     # Those of the API package itself collect nothing: they stand for one that is not there.
-    return None if type(provider).__module__.startswith("opentelemetry.metrics") else provider
+    missing = provider is None or type(provider).__module__.startswith("opentelemetry.metrics")
+    return None if missing else provider
 
 
 def _own_or_global_tracer_provider(
     owned: list[OwnProvider], before_export: Callable[[Any], Any] | None
 ) -> TracerProvider:
-    current = trace.get_tracer_provider()
+    current = _tried("traces", trace.get_tracer_provider) or trace.NoOpTracerProvider()
     if not isinstance(current, trace.ProxyTracerProvider):
         if before_export is not None:
             log(logging.WARNING, _NOT_OURS)
         return current
     if not otlp_asked_for("traces"):
         return current
+    return _tried("traces", lambda: _own_tracer_provider(owned, before_export)) or current
+
+
+def _own_tracer_provider(
+    owned: list[OwnProvider], before_export: Callable[[Any], Any] | None
+) -> TracerProvider:
     from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
@@ -259,17 +347,27 @@ def _otlp_exporter(signal: OtlpSignal) -> Any:
     """The exporter that the environment describes; it reads the rest of the variables itself.
 
     Raises:
-        ConfigurationError: ``OTEL_EXPORTER_OTLP_PROTOCOL`` names no known protocol.
+        ConfigurationError: a variable names no known protocol, no URL or no readable file.
     """
-    protocol = (
-        os.environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL")
-        or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
-        or "http/protobuf"
-    ).strip()
+    name, protocol = _otlp_variable(signal, "PROTOCOL")
+    protocol = protocol or "http/protobuf"
     known = _EXPORTERS.get((protocol, signal))
     if known is None:
-        raise ConfigurationError(
-            f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol!r} is not supported; use grpc or http/protobuf"
-        )
+        raise ConfigurationError(f"{name}={protocol!r} is not supported; use grpc or http/protobuf")
+    name, endpoint = _otlp_variable(signal, "ENDPOINT")
+    if protocol != "grpc" and urlsplit(endpoint).scheme not in ("http", "https"):
+        raise ConfigurationError(f"{name} is no URL; use http://HOST:4318")
+    for kind in _FILES:
+        name, path = _otlp_variable(signal, kind)
+        if path and not os.access(path, os.R_OK):
+            raise ConfigurationError(f"{name}={path!r} cannot be read; name a file")
     module, name = known
     return getattr(import_module(f"opentelemetry.exporter.otlp.proto.{module}"), name)()
+
+
+def _otlp_variable(signal: OtlpSignal, kind: str) -> tuple[str, str]:
+    """The variable that holds for a signal, and its value; empty, it is not set."""
+    general = f"OTEL_EXPORTER_OTLP_{kind}"
+    name = f"OTEL_EXPORTER_OTLP_{signal.upper()}_{kind}"
+    name = name if os.environ.get(name, "").strip() else general
+    return name, os.environ.get(name, "").strip()

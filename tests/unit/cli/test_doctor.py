@@ -111,6 +111,13 @@ def test_a_port_in_use(tidegauge, monkeypatch):
     assert "cannot be used: Address already in use; set OTEL_EXPORTER_PROMETHEUS_PORT" in done.out
 
 
+def test_numbers_that_are_none(tidegauge, monkeypatch):
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "soon")
+    done = tidegauge("doctor")
+    assert done.code == 1
+    assert "FAIL  OTEL_BSP_SCHEDULE_DELAY='soon' is not a number above 0" in done.out
+
+
 def test_policies(tidegauge, monkeypatch, tmp_path):
     path = tmp_path / "policy.toml"
     path.write_text('format = 2\n[[rule]]\nsignal = "loop_repeats"\nthreshold = 3\n')

@@ -215,8 +215,10 @@ class TestPipelines:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             pipeline = Pipeline(Settings(metrics_port=taken.getsockname()[1]))
         pipeline.shutdown()
-        assert internal_errors.counts() == {"metrics_server": 1}
-        assert "if several processes serve metrics, set metrics_targets" in caplog.text
+        assert internal_errors.counts() == {}
+        assert (
+            "set metrics_port=0 and metrics_targets, so that Prometheus finds them" in caplog.text
+        )
 
     def test_the_folder_is_the_environment_s_unless_set(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -233,15 +235,17 @@ class TestPipelines:
             assert [target.split(":")[0] for target in targets(folder)] == [name]
             pipeline.shutdown()
 
-    @pytest.mark.usefixtures("faults_are_swallowed")
     def test_a_folder_that_cannot_be_used_costs_its_file_only(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         (tmp_path / "file").write_text("")
         pipeline = Pipeline(Settings(metrics_targets=tmp_path / "file" / "targets"))
         try:
-            assert internal_errors.counts() == {"metrics_targets": 1}
-            assert "Not a directory" in caplog.text
+            assert internal_errors.counts() == {}
+            (message,) = caplog.messages
+            assert f"Prometheus does not find {pipeline.metrics_url}" in message
+            assert "Not a directory" in message
+            assert "make the folder metrics_targets writable" in message
             assert steps(pipeline.metrics_url.split("/")[2]) == 0
         finally:
             pipeline.shutdown()

@@ -149,7 +149,7 @@ def test_a_pipeline_that_met_everything_emits_the_catalogue_and_nothing_else() -
                 TidegaugeCollector(Reader(seen.pipeline.engine, place_label=str)).collect()
             )
     elsewhere = RECEIVER + RECORDING + POLICY + JUDGING + DECISIONS + WORKER + SPAN_FAULTS
-    elsewhere += SAMPLING + SESSION_METRICS
+    elsewhere += (*SAMPLING, *SESSION_METRICS, RUN_STORE_FAILURES)
     assert [catalogue_name(family) for family in families] == [
         metric.name for metric in METRICS if metric not in elsewhere
     ]

@@ -119,15 +119,19 @@ def test_a_port_that_is_taken_leaves_the_agent_alone(caplog: pytest.LogCaptureFi
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
+        taken = other.getsockname()[1]
         with (
-            caplog.at_level(logging.ERROR, "tidegauge"),
-            capture(serve_metrics=True, metrics_port=other.getsockname()[1]) as seen,
+            caplog.at_level(logging.WARNING, "tidegauge"),
+            capture(serve_metrics=True, metrics_port=taken) as seen,
         ):
-            assert seen.pipeline.metrics_url is None
             with tidegauge.run(agent="a") as run:
                 run.act("look")
-    assert internal_errors.counts() == {"metrics_server": 1}
-    assert "internal error in metrics_server" in caplog.text
+            url = seen.pipeline.metrics_url
+            assert url is not None
+            assert "tidegauge_steps_total" in get(url)[2]
+    (message,) = caplog.messages
+    assert f"port {taken} is in use, so the metrics are at {url}" in message
+    assert internal_errors.counts() == {}
 
 
 def test_configuring_again_keeps_the_port(engine: Engine) -> None:

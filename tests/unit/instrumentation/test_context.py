@@ -743,8 +743,11 @@ class TestFaults:
     def test_a_pipeline_that_cannot_be_made_costs_the_measuring_only(self, monkeypatch):
         with capture() as seen:
             pass
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "smoke signals")
+
+        def broken(*_, **__):
+            raise ValueError
+
+        monkeypatch.setattr("tidegauge.pipeline.setup.open_telemetry", broken)
         assert self.agent() == 6
         assert internal_errors.counts() == {"run.open": 1}
         assert seen.spans == []

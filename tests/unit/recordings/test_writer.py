@@ -146,7 +146,9 @@ def test_a_stalled_disk_keeps_nobody_waiting_and_every_line_is_counted_once(
 
 
 @needs(hasattr(os, "mkfifo"), "this platform has no named pipes")
-def test_a_pipe_is_no_place_for_a_recording(tmp_path: Path) -> None:
+def test_a_pipe_is_no_place_for_a_recording(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "runs.jsonl"
     os.mkfifo(path)
     with pytest.raises(ConfigurationError, match=r"Cannot record to .*: not a regular file"):
@@ -158,7 +160,11 @@ def test_a_pipe_is_no_place_for_a_recording(tmp_path: Path) -> None:
     writer.add(b"x")
     writer.close()
     assert (writer.written, writer.dropped) == (0, NOTHING_LOST | {"write_failed": 1})
-    assert internal_errors.counts()["jsonl"] == 1
+    assert (
+        f"lines of the recording {path} are lost: not a regular file; choose another path\n"
+        in caplog.text
+    )
+    assert internal_errors.counts() == {}
 
 
 def test_lines_that_wait_are_limited_by_their_number(tmp_path: Path) -> None:
@@ -171,7 +177,9 @@ def test_lines_that_wait_are_limited_by_their_number(tmp_path: Path) -> None:
 
 
 @needs(os.path.exists("/dev/full"), "this platform has no /dev/full")
-def test_a_device_that_is_full_costs_its_lines_and_nothing_else() -> None:
+def test_a_device_that_is_full_costs_its_lines_and_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     writer = LineWriter("/dev/full", max_bytes=1)
     for _ in range(3):
         writer.add(b"x")
@@ -179,7 +187,8 @@ def test_a_device_that_is_full_costs_its_lines_and_nothing_else() -> None:
     assert writer.dropped == NOTHING_LOST | {"write_failed": 3}
     assert writer.written == 0
     assert os.path.exists("/dev/full")  # and was not renamed
-    assert internal_errors.counts()["jsonl"] >= 1
+    assert caplog.text.count("/dev/full are lost: No space left on device; make room") == 1
+    assert internal_errors.counts() == {}
 
 
 def test_a_full_disk_and_one_with_room_again(tmp_path: Path) -> None:

@@ -7,8 +7,6 @@ import json
 import pytest
 
 from support.processes import run_python
-from tidegauge.errors import ConfigurationError
-from tidegauge.tracer import open_telemetry
 
 OPENS = """
 import json, sys
@@ -77,12 +75,3 @@ def test_the_standard_variables(environ, owned):
 
 def test_the_application_s_own_provider_wins_and_is_left_open():
     assert opened(ENDPOINT, HAS_ITS_OWN) == {"recording": True, "owned": 0}
-
-
-def test_an_unknown_protocol_is_reported(monkeypatch):
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "smoke signals")
-    with pytest.raises(
-        ConfigurationError, match="'smoke signals' is not supported; use grpc or http/protobuf"
-    ):
-        open_telemetry()

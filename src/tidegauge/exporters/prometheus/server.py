@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
@@ -16,7 +17,7 @@ from prometheus_client import (
 from prometheus_client.exposition import choose_encoder
 
 from tidegauge._critical import reset_after_fork
-from tidegauge._guard import guarded
+from tidegauge._guard import guarded, log
 from tidegauge._net.bounded_server import BoundedHandler, BoundedServer, Request, Response
 from tidegauge._net.hosts import is_any_address
 from tidegauge._net.listener import FilePath, Listener, Tls
@@ -120,7 +121,15 @@ class MetricsServer:
             return
         host = self._listener.host
         listener = Listener(socket.gethostname() if is_any_address(host) else host, port)
-        self._target = TargetFile(self._targets, listener.address)
+        try:
+            self._target = TargetFile(self._targets, listener.address)
+        except OSError as error:
+            log(
+                logging.WARNING,
+                "tidegauge: Prometheus does not find %s, because its file cannot be written: %s; "
+                "make the folder metrics_targets writable, or set another",
+                *(self.url, error),
+            )
 
     def _reset_after_fork(self) -> None:
         self._target = None  # the parent's
