@@ -24,6 +24,7 @@ from tidegauge.catalog import (
     POLICY,
     RECEIVER,
     RECORDING,
+    RUN_STORE_FAILURES,
     SAMPLING,
     SESSION_METRICS,
     SPAN_FAULTS,
