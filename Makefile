@@ -22,7 +22,7 @@ LLM_READY := $(LLM_VENV)/.ready
 # llama.cpp for processors from 2013 on; a native build may use instructions that the processor lacks.
 LLAMA_CMAKE ?= -DLLAVA_BUILD=OFF -DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON
 
-.PHONY: help demo demo-llm test test-all test-rest test-fleet test-collector test-lowest test-frameworks test-coding-agents coverage check check-code check-types check-docs docs docs-serve bench bench-instructions bench-peers soak dashboards dashboards-types dashboards-preview backends format clean
+.PHONY: help demo demo-llm test test-all test-rest test-fleet test-collector test-lowest test-frameworks test-coding-agents coverage check check-code check-types check-docs docs docs-serve bench bench-instructions bench-peers bench-guards evidence soak dashboards dashboards-types dashboards-preview backends format clean
 
 help:
 	@echo "make demo    five agents live: one solves, one loops and is stopped, its twin is not, ..."
@@ -41,6 +41,8 @@ help:
 	@echo "make docs-serve  the same on http://127.0.0.1:8000, built again when a page changes"
 	@echo "make bench   what tidegauge costs, as ratios with their targets"
 	@echo "make bench-peers  the same for other tracers, in a separate environment"
+	@echo "make bench-guards  the preset beside other guards, in a separate environment: docs/compared.md"
+	@echo "make evidence  what the preset stops in recorded runs: DATA=FOLDER"
 	@echo "make bench-instructions  both in instructions (valgrind), which other load does not change"
 	@echo "make soak    tidegauge serve for ten minutes at half its speed: does its memory stay flat?"
 	@echo "make dashboards  regenerate Grafana dashboards and Prometheus rules from the catalog"
@@ -209,6 +211,12 @@ bench-peers: $(PEERS_READY)
 
 bench-instructions: $(PEERS_READY)
 	@$(PEERS_VENV)/bin/python -m benchmarks.peers.instructions $(ARGS)
+
+# TIDEGAUGE_DATA is the folder that tests read.
+DATA ?= $(or $(TIDEGAUGE_DATA),../shared/data)
+
+evidence: $(READY)
+	@$(BIN)/python -m benchmarks preset $(DATA)
 
 soak: $(READY)
 	@$(BIN)/python -m benchmarks soak $(ARGS)
