@@ -34,13 +34,13 @@ class Called(NamedTuple):
         tool: name of the tool.
         arguments: its arguments.
         result: what came back, a text or a JSON value.
-        failed: whether it failed.
+        failed: whether it failed; ``None``, not known.
     """
 
     tool: str
     arguments: Mapping[str, Any]
     result: Any
-    failed: bool = False
+    failed: bool | None = False
 
 
 class Turn(NamedTuple):
@@ -50,11 +50,13 @@ class Turn(NamedTuple):
         calls: what it called.
         thought: what it said before.
         late: how many turns are taken before the results arrive: workers at the same time.
+        state: what it saw before it chose; ``None``, the results before.
     """
 
     calls: tuple[Called, ...]
     thought: str = ""
     late: int = 0
+    state: Any = None
 
 
 Turns: TypeAlias = Iterator[Turn]

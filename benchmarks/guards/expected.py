@@ -26,7 +26,6 @@ def found(**settings: Any) -> dict[str, dict[str, list[Any]]]:
         for agent in AGENTS.values():
             run = Tidegauge(agent.declared if kind == "declared" else {}, **(settings or PRESET))
             ran = ran_before_stop(run, agent.turns())
-            run.close()
             if ran is not None:
                 stopped[agent.name] = [ran, run.reason]
     return stops

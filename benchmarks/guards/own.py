@@ -41,7 +41,11 @@ class Tidegauge:
     def issue(self, number: int, turn: Turn) -> bool:
         """Report the calls of a turn."""
         try:
-            self._run.act_round([(call.tool, call.arguments) for call in turn.calls])
+            calls = [(call.tool, call.arguments) for call in turn.calls]
+            if turn.state is None:
+                self._run.act_round(calls)
+            else:
+                self._run.act_round(calls, state=turn.state)
         except tidegauge.RunStopped as stop:
             self.reason = stop.reason
         return self.reason is not None

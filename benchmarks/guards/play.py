@@ -22,6 +22,9 @@ class Guarded(Protocol):
     def observe(self, number: int, turn: Turn) -> bool:
         """Their results arrived."""
 
+    def close(self) -> None:
+        """The run is over."""
+
 
 Guards: TypeAlias = Callable[[Declarations], Guarded]
 """Begins a run, with what is declared of its tools."""
@@ -47,7 +50,14 @@ class Verdict(NamedTuple):
 
 
 def ran_before_stop(guarded: Guarded, turns: Iterable[Turn]) -> int | None:
-    """How many turns ran before the guard stopped the run; ``None``, it did not."""
+    """How many turns ran before the guard stopped the run; ``None``, it did not. Closes it."""
+    try:
+        return _ran(guarded, turns)
+    finally:
+        guarded.close()
+
+
+def _ran(guarded: Guarded, turns: Iterable[Turn]) -> int | None:
     waiting: deque[tuple[int, Turn]] = deque()
     for number, turn in enumerate(turns):
         if guarded.issue(number, turn):
