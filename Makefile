@@ -8,6 +8,8 @@ READY := $(VENV)/.ready
 
 PEERS_VENV := .venv-peers
 PEERS_READY := $(PEERS_VENV)/.ready
+GUARDS_VENV := .venv-guards
+GUARDS_READY := $(GUARDS_VENV)/.ready
 LOWEST_VENV := .venv-lowest
 LOWEST_READY := $(LOWEST_VENV)/.ready
 # The oldest releases have wheels for the oldest Python only.
@@ -195,19 +197,31 @@ docs-serve: $(READY)
 bench: $(READY)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-$(PEERS_READY): benchmarks/peers/requirements.txt pyproject.toml
-	@echo "setting up $(PEERS_VENV): other tracers, for comparison only"
+# install_beside(VENV,TIDEGAUGE,REQUIREMENTS): install it and others into a separate environment.
+define install_beside
 	@if command -v uv >/dev/null 2>&1; then \
-	  uv venv --quiet --clear --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(PEERS_VENV) && \
-	  uv pip install --quiet --python $(PEERS_VENV)/bin/python -e '.[demo]' -r $<; \
+	  uv venv --quiet --clear --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(1) && \
+	  uv pip install --quiet --python $(1)/bin/python -e '$(2)' -r $(3); \
 	else \
-	  $(PYTHON) -m venv --clear $(PEERS_VENV) && \
-	  $(PEERS_VENV)/bin/python -m pip install --quiet -e '.[demo]' -r $<; \
+	  $(PYTHON) -m venv --clear $(1) && \
+	  $(1)/bin/python -m pip install --quiet -e '$(2)' -r $(3); \
 	fi
 	@touch $@
+endef
+
+$(PEERS_READY): benchmarks/peers/requirements.txt pyproject.toml
+	@echo "setting up $(PEERS_VENV): other tracers, for comparison only"
+	$(call install_beside,$(PEERS_VENV),.[demo],$<)
+
+$(GUARDS_READY): benchmarks/guards/requirements.txt pyproject.toml
+	@echo "setting up $(GUARDS_VENV): other guards, for comparison only"
+	$(call install_beside,$(GUARDS_VENV),.,$<)
 
 bench-peers: $(PEERS_READY)
 	@$(PEERS_VENV)/bin/python -m benchmarks.peers $(ARGS)
+
+bench-guards: $(GUARDS_READY)
+	@TIDEGAUGE_DATA=$(DATA) $(GUARDS_VENV)/bin/python -W ignore -m benchmarks.guards $(ARGS)
 
 bench-instructions: $(PEERS_READY)
 	@$(PEERS_VENV)/bin/python -m benchmarks.peers.instructions $(ARGS)
@@ -242,4 +256,4 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf build $(VENV) $(PEERS_VENV) $(LOWEST_VENV) $(LLM_VENV) .venv-frameworks .coding-agents .backends $(KAFKA) $(COLLECTOR) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build $(VENV) $(PEERS_VENV) $(GUARDS_VENV) $(LOWEST_VENV) $(LLM_VENV) .venv-frameworks .coding-agents .backends $(KAFKA) $(COLLECTOR) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

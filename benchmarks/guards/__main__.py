@@ -48,14 +48,14 @@ class Row(NamedTuple):
         endless: what it does to endless agents, without and with declarations.
         legitimate: the same of legitimate ones.
         recorded: successful runs that it stops, and others.
-        seconds: processor time of a step, after so many others.
+        seconds: processor time of a step, after each of the histories; ``None``, not timed.
     """
 
     peer: Peer
     endless: list[list[Verdict]]
     legitimate: list[list[Verdict]]
     recorded: list[int]
-    seconds: list[float]
+    seconds: list[float] | list[None]
 
 
 def _measured(peer: Peer, recorded: Sequence[RecordedAgent], advance: Callable[[], None]) -> Row:
@@ -72,7 +72,8 @@ def _measured(peer: Peer, recorded: Sequence[RecordedAgent], advance: Callable[[
         if ran_before_stop(guarded, run.turns) is not None:
             stopped[not run.success] += 1
     advance()
-    return Row(peer, endless, legitimate, stopped, _seconds(peer))
+    seconds = _seconds(peer) if peer.timed else [None] * len(_HISTORIES)
+    return Row(peer, endless, legitimate, stopped, seconds)
 
 
 def _work() -> Iterator[Turn]:
@@ -127,7 +128,7 @@ def _table(rows: Sequence[Row], recorded: Sequence[RecordedAgent]) -> str:
                 str(_stopped(row.legitimate[0])),
                 declared if row.peer.declares else "-",
                 *([f"{stopped:,}" for stopped in row.recorded] if recorded else []),
-                *(_rounded(seconds * 1e6) for seconds in row.seconds),
+                *(_microseconds(seconds) for seconds in row.seconds),
             ]
         )
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -146,8 +147,8 @@ def _stopped(verdicts: Sequence[Verdict]) -> int:
     return sum(one.ran is not None for one in verdicts)
 
 
-def _rounded(value: float) -> str:
-    return f"{float(f'{value:.2g}'):,.0f}"
+def _microseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{float(f'{seconds * 1e6:.2g}'):,.0f}"
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -629,6 +629,18 @@ def a_thought_between_equal_calls(chance: random.Random) -> Turns:
         yield _one("read_file", "def total(items): ...", path="src/cart.py")
 
 
+@_endless()
+def one_thought_again_and_again(chance: random.Random) -> Turns:
+    return _again(_one("think", "ok", thought="I should look at the cart."))
+
+
+@_endless(job_state="poll")
+def a_thought_between_looks_at_a_job_that_has_died(chance: random.Random) -> Turns:
+    for n in itertools.count():
+        yield _one("think", "ok", thought=f"It may be done by now, {n} minutes later.")
+        yield _one("job_state", {"state": "failed", "step": "deploy"}, job="b-7")
+
+
 @_endless(write_note="thinks")
 def a_note_between_equal_calls(chance: random.Random) -> Turns:
     for n in itertools.count():

@@ -1,6 +1,6 @@
 """Guards of other projects, each as its documentation shows, with its default settings.
 
-They run in an environment of their own (``requirements.txt``, ``make bench-guards``). Each is given
+They run in a separate environment (``requirements.txt``, ``make bench-guards``). Each is given
 all that it reads: names, arguments, results, failures, thoughts. What its documentation stops a run
 at is the stop: an exception, a kill, a refused call, not a warning or advice to the model.
 """
@@ -346,6 +346,7 @@ class Peer(NamedTuple):
         package: what must be installed; ``None``, nothing.
         stops: at what it stops, with its default settings.
         declares: whether it can be given what is declared of tools.
+        timed: whether its time says something.
     """
 
     name: str
@@ -353,6 +354,7 @@ class Peer(NamedTuple):
     package: str | None
     stops: str
     declares: bool = False
+    timed: bool = True
 
     @property
     def missing(self) -> bool:
@@ -364,7 +366,7 @@ def _documented(name: str, guard: str, stops: str) -> Peer:
     def begin(declared: Declarations, *, capped: bool, family: str) -> Guarded:
         return _Documented(guard)
 
-    return Peer(name, begin, None, stops)
+    return Peer(name, begin, None, stops, timed=False)
 
 
 def _own(declared: Declarations, *, capped: bool, family: str) -> Guarded:

@@ -147,7 +147,7 @@ class ToolDeclaration:
             calls only is none. One that fails is a call like any other.
         thinks: the tool only writes down a thought, and so hides no loop. Tools called ``think``,
             ``thinking`` or ``sequentialthinking``, of any server, are taken to, unless they are
-            declared.
+            declared. After 60 thoughts in a row, further ones are calls like any other.
 
     Raises:
         ConfigurationError: a value is invalid.

@@ -69,7 +69,9 @@ def expected(walk: list[Taken]) -> list[Any]:
 
 
 def play(walk: list[Given]) -> tuple[Engine, list[list[Any]]]:
-    engine = Engine(clock=None, declarations={"append": ToolDeclaration(mutates=True)})
+    engine = Engine(
+        clock=None, normaliser=None, declarations={"append": ToolDeclaration(mutates=True)}
+    )
     engine.run_started(RunStarted(run="r"))
     found = []
     for tool, arguments, result, failed, state in walk:
@@ -119,7 +121,7 @@ def in_order(agent: Agent) -> bool:
 )
 def test_the_preset_of_everyday_agents(agent: Agent) -> None:
     """Compared exactly, with several calls in a turn and without tools that only think."""
-    engine = Engine(clock=None)
+    engine = Engine(clock=None, normaliser=None)
     engine.run_started(RunStarted(run="r"))
     walk = []
     stopped = None

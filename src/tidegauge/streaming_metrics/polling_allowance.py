@@ -18,7 +18,7 @@ from tidegauge.streaming_metrics.metric import Stateful
 __all__ = ["DECLARATION", "POLL_STEPS", "PollingAllowance"]
 
 POLL_STEPS: Final = 60
-"""Steps that a poller may wait when nothing else was declared."""
+"""Steps that a poller may wait when nothing else was declared, and that may only think."""
 
 _MAX_RESULTS: Final = 256
 
@@ -28,7 +28,8 @@ class PollingAllowance(Stateful):
 
     A step is skipped when each of its calls is one of a poller that has waited for no longer than
     its allowance, or one that only thinks. A result that is new for the poller restarts the
-    allowance, and so does any other call.
+    allowance, and so does any other call. After :data:`POLL_STEPS` consecutive steps that only
+    think, further ones are steps like any other: so many thoughts prepare nothing.
 
     O(1) a step. Memory: the last 256 results of pollers.
 
@@ -43,11 +44,12 @@ class PollingAllowance(Stateful):
     """
 
     version: ClassVar[int] = 3
-    __slots__ = ("_seen", "_since", "_waited", "skipped")
+    __slots__ = ("_seen", "_since", "_thoughts", "_waited", "skipped")
 
     def __init__(self) -> None:
         self.skipped = 0  # steps so far
         self._waited = 0
+        self._thoughts = 0  # consecutive steps that only think
         self._since: float | None = None
         self._seen: EvictingDict[bytes, None] = EvictingDict()  # digests of a poller and its result
 
@@ -59,13 +61,15 @@ class PollingAllowance(Stateful):
             now: seconds; ``None``, not known: then an allowance in time is never used up.
         """
         polls = [one.poll for one in declared if one is not None and one.poll]
+        others = [one for one in declared if one is None or not (one.poll or one.thinks)]
+        self._thoughts = 0 if polls or others else self._thoughts + 1
         if polls:
             self._waited += 1
             if self._since is None:
                 self._since = now
-        elif [one for one in declared if one is None or not one.thinks]:
+        elif others:
             self._restart()
-        skips = not [one for one in declared if one is None or not (one.poll or one.thinks)]
+        skips = not others and self._thoughts <= POLL_STEPS
         skips = skips and not [poll for poll in polls if not self._within(poll, now)]
         self.skipped += skips
         return skips

@@ -101,6 +101,7 @@ class Issued(NamedTuple):
     mutates: bool = False
     reported: bool = False
     skipped: bool = False
+    polls: bool = False
 
 
 _Waiting: TypeAlias = tuple[
@@ -117,9 +118,10 @@ _Waiting: TypeAlias = tuple[
     bool,
     bool,
     bool,
+    bool,
 ]
 """The fields of :class:`Issued`."""
-_SKIPPED: Final = -1
+_SKIPPED: Final = -2
 """Where :class:`Issued` says that the step is skipped."""
 
 
@@ -283,10 +285,11 @@ class MeasuredRun:
          exact_state, _) = step  # fmt: skip
         t = self.steps
         when = now if at is None else at
-        skipped = mutates = False
+        skipped = mutates = polls = False
         if declared or PollingAllowance in self.metrics:
             skipped = self._skips(declared or [None] * len(calls), when)
             mutates = bool(declared) and not [x for x in declared if x is None or not x.mutates]
+            polls = bool([x for x in declared if x is not None and x.poll])
         seen = reported if given else self.previous
         if not given:
             exact_state = self.exact_previous
@@ -331,7 +334,7 @@ class MeasuredRun:
             if settled and waiting:
                 self._settle_open_steps(settled)
             waiting[t] = (calls, action, seen, tokens, entropy, at, now, t in settled, likeness,
-                          name, mutates, given, skipped)  # fmt: skip
+                          name, mutates, given, skipped, polls)  # fmt: skip
             if len(waiting) > _MAX_UNOBSERVED:
                 del waiting[next(iter(waiting))]
             self.latest = made(
@@ -404,7 +407,7 @@ class MeasuredRun:
         (_, results, _, place, exits, tasks, achieved, progress, tokens, seconds, at, blocked,
          shown, nearer, clues, exact, empty, negative) = outcome  # fmt: skip
         (calls, action, state, spent, entropy, began, since, looped, likeness, name, mutates,
-         reported, skipped) = issued  # fmt: skip
+         reported, skipped, polls) = issued  # fmt: skip
         if skipped and (place is not None or exits is not None or tasks or achieved):
             skipped = False  # it did more than wait
         latest = t == self.last_taken
@@ -475,7 +478,7 @@ class MeasuredRun:
         try:
             if tokens is not None:
                 self.tokens = added(self.tokens, tokens)
-            if skipped:
+            if polls:
                 self.of_waiting(action, digest)
             stale, exploration = self.metrics.get(StaleScore), self.metrics.get(Exploration)
             score = None if stale is None else stale.current

@@ -200,3 +200,30 @@ class TestInARun:
             calls = (Call("a", {"q": 1, "n": n}, key), Call("b", {"q": 2}))
             digests.add(engine.step_issued(Step("r1", calls)).action_digest)
         assert len(digests) == 1
+
+
+class TestThoughts:
+    def play(self, rounds: Sequence[tuple[str, object, str]]) -> list[int]:
+        """Loop repeats at each step, of a poller that may wait for three steps."""
+        engine = Engine(declarations={"job": POLLER}, clock=None)
+        engine.run_started(RunStarted(run="r1"))
+        found = []
+        for tool, arguments, result in rounds:
+            issued = engine.step_issued(Step("r1", (Call(tool, arguments),)))
+            engine.step_observed(Outcome("r1", (CallResult(result),)))
+            assert issued is not None
+            found.append(issued.loop_repeats)
+        return found
+
+    def test_new_ones_between_looks_do_not_prolong_the_waiting(self) -> None:
+        looks = [[("job", 1, "dead"), ("think", f"reason {n}", "ok")] for n in range(20)]
+        assert max(self.play([step for look in looks for step in look])) >= 10
+
+    def test_a_result_that_is_new_after_the_allowance_begins_another(self) -> None:
+        rounds = [("job", 1, "queued")] * 6 + [("job", 1, "running")] * 4
+        assert self.play(rounds)[6:] == [1] * 4  # that of the step before: the others wait
+
+    def test_one_again_and_again_is_a_loop_in_the_end(self) -> None:
+        found = self.play([("think", "what now?", "ok")] * (POLL_STEPS + 5))
+        assert found[:POLL_STEPS] == [0] * POLL_STEPS
+        assert found[-1] >= 3
