@@ -406,7 +406,7 @@ class TestItShipsObservingAndSaysWhatItWouldHaveSaved:
                 labels = {"agent": "a", "task_group": "", **labels}
                 return registry.get_sample_value(f"tidegauge_{name}_total", labels)
 
-            would_stop = {"action": "would_stop", "reason": "loop_repeats"}
+            would_stop = {"action": "would_stop", "reason": "loop_evidence"}
             assert value("interventions", **would_stop) == 1
             # Repeated for the second time at step 3, which would not have been run: seven of ten
             # steps, but what chose the first of them had been spent.

@@ -106,13 +106,13 @@ class TestWhatItPrints:
             "looper-twin / skerrin-checked: loops since step 4: 3 steps, repeated once",
             "looper-twin / skerrin-checked: would have been stopped at step 9 by loop evidence",
             "looper-twin / skerrin-checked: failed after 24 steps",
-            "retrier / skerrin-checked: would have been stopped at step 4 by result streak",
+            "retrier / skerrin-checked: would have been stopped at step 4 by stuck streak",
             "retrier / skerrin-checked: solved after 12 steps",
             "wanderer / skerrin-checked: failed after 24 steps",
         ):
             assert lines.count(line) == 1, line
         alarm = next(line for line in lines if "a false alarm" in line)
-        assert alarm.startswith("retrier would have been stopped at step 4 by result streak")
+        assert alarm.startswith("retrier would have been stopped at step 4 by stuck streak")
         own = [
             f'Rule("{signal}", 9, agent="retrier")' for signal in ("result_streak", "failed_rounds")
         ]

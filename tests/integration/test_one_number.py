@@ -36,7 +36,7 @@ pytestmark = pytest.mark.system
 SERIES = {
     "steps": "tidegauge_steps_total",
     "loop_steps": "tidegauge_loop_steps_total",
-    "lost_steps": "tidegauge_lost_steps_total",
+    "loop_steps": "tidegauge_loop_steps_total",
     "lost_tokens": "tidegauge_loop_tokens_total",
     "lost_seconds": "tidegauge_loop_seconds_total",
 }
@@ -255,9 +255,9 @@ def test_every_surface_has_the_same_numbers(prometheus: SharedPrometheus, tmp_pa
         },
     }
     assert totals == {name: pytest.approx(value, abs=1e-3) for name, value in sums.items()}
-    assert (fleet["steps"], fleet["lost_steps"], fleet["lost_tokens"]) == (
+    assert (fleet["steps"], fleet["loop_steps"], fleet["lost_tokens"]) == (
         totals["steps"],
-        totals["lost_steps"],
+        totals["loop_steps"],
         totals["lost_tokens"],
     )
     assert fleet["loop_ratio"] == pytest.approx(totals["loop_steps"] / totals["steps"])
