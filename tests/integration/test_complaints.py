@@ -408,11 +408,11 @@ class TestItShipsObservingAndSaysWhatItWouldHaveSaved:
 
             would_stop = {"action": "would_stop", "reason": "loop_evidence"}
             assert value("interventions", **would_stop) == 1
-            # Repeated for the second time at step 3, which would not have been run: seven of ten
-            # steps, but what chose the first of them had been spent.
-            assert value("would_have_saved_steps") == 7
-            assert value("would_have_saved_tokens") == 6 * 110 + 10
-            assert value("would_have_saved_seconds") == 14
+            # Repeated for the third time at step 4, which would have been the last: six of ten steps
+            # are saved, but what chose the first of them had been spent.
+            assert value("would_have_saved_steps") == 6
+            assert value("would_have_saved_tokens") == 5 * 110 + 10
+            assert value("would_have_saved_seconds") == 12
 
 
 class TestALoopIsReportedAtItsOnsetWithItsCost:
