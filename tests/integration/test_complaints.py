@@ -408,8 +408,8 @@ class TestItShipsObservingAndSaysWhatItWouldHaveSaved:
 
             would_stop = {"action": "would_stop", "reason": "loop_evidence"}
             assert value("interventions", **would_stop) == 1
-            # Repeated for the third time at step 4, which would have been the last: six of ten steps
-            # are saved, but what chose the first of them had been spent.
+            # Repeated for the third time at step 4, which would have been the last: six of ten
+            # steps are saved, but what chose the first of them had been spent.
             assert value("would_have_saved_steps") == 6
             assert value("would_have_saved_tokens") == 5 * 110 + 10
             assert value("would_have_saved_seconds") == 12
