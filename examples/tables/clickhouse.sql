@@ -12,6 +12,7 @@ CREATE TABLE IF NOT EXISTS runs (
     success Nullable(Bool),
     finished Nullable(Bool),
     steps Nullable(Int64),
+    refused_calls Nullable(Int64),
     loop_steps Nullable(Int64),
     loop_ratio Nullable(Float64),
     tide_loop_steps Nullable(Int64),

@@ -11,6 +11,7 @@ CREATE TABLE IF NOT EXISTS runs (
     success boolean,
     finished boolean,
     steps bigint,
+    refused_calls bigint,
     loop_steps bigint,
     loop_ratio double precision,
     tide_loop_steps bigint,

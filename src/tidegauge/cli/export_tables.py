@@ -93,7 +93,7 @@ RUNS: Final = Table(
         ),
         *_columns("text", "outcome"),
         *_columns("boolean", "success", "finished"),
-        *_columns("integer", "steps", "loop_steps"),
+        *_columns("integer", "steps", "refused_calls", "loop_steps"),
         *_columns("number", "loop_ratio"),
         *_columns("integer", "tide_loop_steps", "tide_cycles", "tide_cycle_steps"),
         *_columns("number", "tide_loop_ratio"),

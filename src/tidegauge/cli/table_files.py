@@ -15,6 +15,9 @@ from tidegauge.errors import MissingExtraError
 __all__ = ["FileFormat", "TableFile"]
 
 FileFormat: TypeAlias = Literal["parquet", "csv"]
+_RUN: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""How a text begins that spreadsheets run as a formula; the last four are wide forms."""
+
 _ROWS: Final = 10_000
 """So many rows are written at once, as a row group of Parquet."""
 
@@ -23,6 +26,10 @@ class TableFile:
     """A file that a table is written to; a context manager.
 
     Memory: at most 10,000 rows wait.
+
+    Spreadsheets run cells of a CSV that begin like a formula, and agents have names of others'
+    choice. So such a text gets an apostrophe before it there, and so does one that begins with an
+    apostrophe: without the first one, each is what it was.
 
     Args:
         path: of the file.
@@ -51,6 +58,9 @@ class TableFile:
         }
         self._schema = self._arrow.schema([(one.name, types[one.kind]) for one in table.columns])
         self._times = [one.name for one in table.columns if one.kind == "time"]
+        self._texts = [
+            one.name for one in table.columns if one.kind == "text" and file_format == "csv"
+        ]
         self._waiting: list[Row] = []
         self._open = ExitStack()
 
@@ -73,6 +83,10 @@ class TableFile:
         for row in rows:
             for name in self._times:
                 row[name] = None if row[name] is None else round(row[name] * 1e6)
+            for name in self._texts:
+                text = row[name]
+                if text is not None and text.startswith((*_RUN, "'")):
+                    row[name] = f"'{text}"
             self._waiting.append(row)
             self.rows += 1
             if len(self._waiting) >= _ROWS:

@@ -101,6 +101,34 @@ def test_csv_distinguishes_null_from_empty(tidegauge, write) -> None:
     assert text.splitlines()[1].startswith('"a, ""b""",,,"",,')
 
 
+FORMULAS = ['=HYPERLINK("http://evil.example")', "+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1"]
+
+
+@pytest.mark.parametrize("text", [*FORMULAS, "\uff1d1+1", "'quoted", "''=1"])
+def test_csv_has_no_cell_that_a_spreadsheet_runs(tidegauge, write, text: str) -> None:
+    write(
+        {
+            **{"type": "summary", "version": 1, "run": text, "agent": text, "task_group": text},
+            **{"memory": text, "parent": text, "cut_short": text, "stopped": {"reason": text}},
+            **{"novelty": -0.5, "loops": [{"first_step": 1}]},
+        },
+        {"type": "decision", "version": 1, "run": text, "message": text, "action": "stop"},
+    )
+    assert tidegauge("export", "--records", "runs.jsonl", "-o", "t", "--format=csv").code == 0
+    assert tidegauge("export", "--records", "runs.jsonl", "-o", "tables").code == 0
+    for name in ("runs", "loops", "decisions"):
+        with Path(f"t/{name}.csv").open(newline="") as file:
+            [cells] = csv.DictReader(file)
+        [exact] = rows(f"{name}.parquet")
+        for column, cell in cells.items():
+            if isinstance(exact[column], str):
+                assert not cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d"))
+                assert cell.removeprefix("'") == exact[column]
+                assert (cell == exact[column]) == (exact[column] == "stop")
+    with Path("t/runs.csv").open(newline="") as file:
+        assert next(csv.DictReader(file))["novelty"] == "-0.5"  # a number is no formula
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
