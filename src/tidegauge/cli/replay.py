@@ -13,7 +13,7 @@ from tidegauge.cli.command_settings import FLAG, OUT_FILE, setting, settings_opt
 from tidegauge.cli.input_errors import InputErrors
 from tidegauge.cli.output_files import open_output, print_bytes, refuse_overwriting
 from tidegauge.cli.recording_options import MeasuredInputSettings, read_recordings
-from tidegauge.cli.replay_output import RecordedRuns, StepLines, document, print_groups
+from tidegauge.cli.replay_output import RecordedRuns, StepLines, document_text, print_groups
 from tidegauge.events import StepSink
 
 __all__ = ["replay"]
@@ -75,8 +75,8 @@ def replay(settings: ReplaySettings) -> None:
             sessions_of=settings.sessions_of,
         )
     if settings.json:
-        data = document(runs, skipped_lines=skipped)
-        print_bytes(orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE))
+        for text in document_text(runs, skipped_lines=skipped):
+            print_bytes(text)
     else:
         errors.exit_if_nothing_read(len(runs.reports()))
         print_groups(runs, skipped_lines=skipped)

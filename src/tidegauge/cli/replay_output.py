@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
+
+import orjson
 
 from tidegauge.cli.terminal import (
     NOT_MEASURED,
@@ -31,15 +34,18 @@ from tidegauge.streaming_metrics import (
 from tidegauge.streaming_metrics.exploration import Exploration
 from tidegauge.streaming_metrics.fingerprint import Normaliser
 from tidegauge.streaming_metrics.loops import Loops
+from tidegauge.streaming_metrics.packed_runs import PackedRuns
+from tidegauge.streaming_metrics.registry import ABSENT_FIELDS
 from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.stale_score import StaleScore
 from tidegauge.streaming_metrics.tide_loops import TideLoops
 
-__all__ = ["RecordedRuns", "StepLines", "document", "print_groups"]
+__all__ = ["RecordedRuns", "StepLines", "document", "document_text", "print_groups"]
 
 Comparison: TypeAlias = Normaliser | Literal["volatile"] | None
 
 _MAX_ACTIONS: Final = 1_000
+_PART: Final = 1_000
 _MEASURED: Final = (
     *("case", "gain", "progress", "error", "exploration_error", "exploitation_error"),
     *("stale", "frontier", "pending"),
@@ -53,7 +59,8 @@ class RecordedRuns:
     :meth:`reports` and :meth:`groups` count runs without an end as unfinished, and so a run whose
     id starts again.
 
-    Memory: about 1 kB a run, and the engine's state for each that is open at a time.
+    Memory: about 1 kB a run, and the engine's state for 2,000 of those that are open at a time; of
+    further ones a few hundred bytes (see ``PackedRuns``).
 
     Args:
         policy: decides what follows each step.
@@ -85,31 +92,38 @@ class RecordedRuns:
             on_finished=self._finished,
         )
         self._sink = EngineSink(self.engine, policy)
+        self._packed = PackedRuns(self.engine, before=self._keep_unfinished)
         self._reports: list[RunReport | None] = []  # in the order of the runs' first lines
         self._open: dict[str, int] = {}  # run id -> index among them
 
     def run_started(self, event: RunStarted) -> None:
+        self._packed.use(event.run)
         if event.run in self._open:
             # The engine ends it as unknown; here it counts as unfinished.
-            self._keep_unfinished(event.run)
+            self._keep_unfinished(self.engine.get(event.run))
             del self._open[event.run]
         self._sink.run_started(event)
         self._open[event.run] = len(self._reports)
         self._reports.append(None)
+        self._packed.began(event.run)
 
     def step_issued(self, event: Step) -> Decision:
+        self._packed.use(event.run)
         return self._sink.step_issued(event)
 
     def step_observed(self, event: Outcome) -> Decision:
+        self._packed.use(event.run)
         return self._sink.step_observed(event)
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
+        self._packed.use(event.run)
+        self._packed.ended(event.run)
         return self._sink.run_ended(event)
 
     def reports(self) -> list[RunReport]:
         """Every run, in the order of their first lines."""
         for run in self._open:
-            self._keep_unfinished(run)
+            self._keep_unfinished(self.engine.get(run))
         return [report for report in self._reports if report is not None]
 
     def groups(self) -> dict[GroupKey, GroupSnapshot]:
@@ -117,26 +131,62 @@ class RecordedRuns:
         found = {group.key: group for group in self.engine.snapshot().groups}
         return {report.group: found[report.group] for report in self.reports()}
 
-    def _keep_unfinished(self, run: str) -> None:
-        state = self.engine.get(run)
-        if state is not None:
-            self._reports[self._open[run]] = state.report()
+    def _keep_unfinished(self, run: MeasuredRun | None) -> None:
+        if run is not None:
+            self._reports[self._open[run.started.run]] = _small(run.report())
 
     def _finished(self, report: RunReport) -> None:
         index = self._open.pop(report.run, None)
         if index is not None:
-            self._reports[index] = report
+            self._reports[index] = _small(report)
+
+
+class _Numbers(Mapping[str, Any]):
+    """The numbers of a report in a fifth of the memory of a dictionary."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, numbers: Mapping[str, Any]) -> None:
+        self._values = tuple([numbers[name] for name in _POSITIONS])
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[_POSITIONS[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_POSITIONS)
+
+    def __len__(self) -> int:
+        return len(_POSITIONS)
+
+
+_POSITIONS: Final = {name: position for position, name in enumerate(ABSENT_FIELDS)}
+
+
+def _small(report: RunReport) -> RunReport:
+    return replace(report, numbers=_Numbers(report.numbers))
 
 
 def document(runs: RecordedRuns, *, skipped_lines: int) -> dict[str, Any]:
-    """Every run, every group and the memory index of every task group, as plain data."""
+    """Every group, the memory index of every task group and the skipped lines, as plain data."""
     groups = list(runs.groups().values())
     return {
-        "runs": [run_entry(report) for report in runs.reports()],
         "groups": [group_entry(group) for group in groups],
         "memory_index": _memory_index(groups),
         "skipped_lines": skipped_lines,
     }
+
+
+def document_text(runs: RecordedRuns, *, skipped_lines: int) -> Iterator[bytes]:
+    """The document of ``replay --json``: :func:`document`, after the entry of every run.
+
+    It comes in parts of a thousand runs, so that it is never in memory as a whole.
+    """
+    reports = runs.reports()
+    yield b'{"runs":['
+    for first in range(0, len(reports), _PART):
+        part = [run_entry(report) for report in reports[first : first + _PART]]
+        yield (b"," if first else b"") + orjson.dumps(part)[1:-1]
+    yield b"]," + orjson.dumps(document(runs, skipped_lines=skipped_lines))[1:] + b"\n"
 
 
 def _memory_index(groups: list[GroupSnapshot]) -> list[dict[str, Any]]:

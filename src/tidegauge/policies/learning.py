@@ -28,6 +28,7 @@ from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary
 from tidegauge.policies.learned_score import FORMAT, WORDS, LearnedWeights, Number, task_mark
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.features import FEATURES, RunFeatures
+from tidegauge.streaming_metrics.packed_runs import PackedRuns
 
 __all__ = [
     "BUCKETS",
@@ -119,14 +120,18 @@ class ExampleSink:
             max_actions=1,
             features=True,
         )
+        self._packed = PackedRuns(self._engine)
 
     def run_started(self, event: RunStarted) -> None:
         """A run began."""
+        self._packed.use(event.run)
         self._engine.run_started(event)
+        self._packed.began(event.run)
         self._open[event.run] = event, []
 
     def step_issued(self, event: Step) -> Decision:
         """An action was issued."""
+        self._packed.use(event.run)
         signals = self._engine.step_issued(event)
         opened = self._open.get(event.run)
         if signals is not None and opened is not None and signals.features is not None:
@@ -135,10 +140,13 @@ class ExampleSink:
 
     def step_observed(self, event: Outcome) -> Decision:
         """A result was observed."""
+        self._packed.use(event.run)
         return Decision(signals=self._engine.step_observed(event))
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         """A run ended."""
+        self._packed.use(event.run)
+        self._packed.ended(event.run)
         report = self._engine.run_ended(event)
         started, moments = self._open.pop(event.run, (None, []))
         if started is None or report is None or report.success is None or not moments:

@@ -29,6 +29,7 @@ from tidegauge.policies.foreign_guards import FOREIGN_GUARDS, ForeignGuard, Guar
 from tidegauge.policies.policy import Policy
 from tidegauge.policies.scores import Score, score_named
 from tidegauge.streaming_metrics import Engine
+from tidegauge.streaming_metrics.packed_runs import PackedRuns
 
 __all__ = ["RULES", "Crossing", "RunTrace", "TraceSink"]
 
@@ -223,11 +224,14 @@ class TraceSink:
             or (rules is not None and rules.reads_words),
             features=any(score.learned is not None for score in self._scores),
         )
+        self._packed = PackedRuns(self.engine)
 
     def run_started(self, event: RunStarted) -> None:
         """A run began; an open run with the same id is reported as unfinished."""
         self._close(event.run)
+        self._packed.use(event.run)
         self.engine.run_started(event)
+        self._packed.began(event.run)
         names = [*(score.name for score in self._scores), *([RULES] if self._rules else [])]
         self._open[event.run] = RunTrace(
             event.run,
@@ -242,6 +246,7 @@ class TraceSink:
 
     def step_issued(self, event: Step) -> Decision:
         """An action was issued."""
+        self._packed.use(event.run)
         signals = self.engine.step_issued(event)
         if signals is not None:
             moment = self._follow(signals, signals.steps - 1)
@@ -251,6 +256,7 @@ class TraceSink:
 
     def step_observed(self, event: Outcome) -> Decision:
         """A result was observed."""
+        self._packed.use(event.run)
         signals = self.engine.step_observed(event)
         if signals is not None:
             moment = self._follow(signals, signals.steps)
@@ -260,6 +266,8 @@ class TraceSink:
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         """A run ended."""
+        self._packed.use(event.run)
+        self._packed.ended(event.run)
         trace = self._open.get(event.run)
         report = self.engine.run_ended(event)
         if trace is not None and report is not None:
