@@ -114,7 +114,8 @@ class TestWhatItPrints:
         alarm = next(line for line in lines if "a false alarm" in line)
         assert alarm.startswith("retrier would have been stopped at step 4 by stuck streak")
         own = [
-            f'Rule("{signal}", 9, agent="retrier")' for signal in ("result_streak", "failed_rounds")
+            f'Rule("{signal}", 9, agent="retrier")'
+            for signal in ("stuck_streak", "failed_rounds", "result_streak")
         ]
         assert f"  tidegauge.configure(rules=[*DEFAULT_RULES, {', '.join(own)}])" in lines
         next_lines = lines[lines.index("Next steps") + 1 :]
@@ -122,7 +123,8 @@ class TestWhatItPrints:
 
     def test_the_advised_thresholds_stop_the_retrier_no_more(self, demo_output: DemoOutput) -> None:
         def success(threshold: int) -> bool | None:
-            policy = f"result_streak={threshold},failed_rounds={threshold}"
+            signals = ("stuck_streak", "failed_rounds", "result_streak")
+            policy = ",".join(f"{signal}={threshold}" for signal in signals)
             runs = replayed(demo_output.record, "--policy", policy)["runs"]
             return next(run["success"] for run in runs if run["agent"] == "retrier")
 
