@@ -35,8 +35,11 @@ __all__ = [
 
 CONDITIONS: Final[Mapping[str, Sequence[float]]] = {
     "loop_repeats": (1, 2, 3),
-    "result_streak": (3, 4, 5, 6),
-    "failed_rounds": (3, 4, 5, 6),
+    "loop_evidence": (0.5, 1, 2),
+    "stuck_streak": (3, 4, 5, 6),
+    "failed_rounds": (3, 4, 5, 6, 7),
+    "result_streak": (3, 4, 5, 6, 8),
+    "empty_streak": (5, 8, 10),
     "stale_score": (5, 8, 10),
     "recurrence": (1, 2, 3),
     "novelty": (0.25, 0.1),
@@ -46,11 +49,11 @@ CONDITIONS: Final[Mapping[str, Sequence[float]]] = {
 """Signals and the thresholds to compare."""
 
 NEAR_LOOP_SIGNALS: Final = (
+    ("loop_evidence", 1.0),
     ("loop_repeats", 2.0),
-    ("result_streak", 4.0),
+    ("stuck_streak", 4.0),
     ("recurrence", 2.0),
-    ("repetition", 3.0),
-    ("stagnation", 25.0),
+    ("repetition", 4.0),
 )
 """The settings of the table of near-loops."""
 
