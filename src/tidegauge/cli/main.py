@@ -120,6 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     of the output is gone, nothing is printed. With the variable TIDEGAUGE_DEBUG set, an internal
     error is a traceback.
     """
+    _open_standard_streams()
     # A terminal that lacks a character gets a question mark, not a traceback.
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
@@ -150,6 +151,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
             _INTERNAL_ERROR,
         )
     sys.exit(code)
+
+
+def _open_standard_streams() -> None:
+    """A program that was started without one reads nothing from it, and writes nowhere.
+
+    Else the next file that is opened would take its number, and get what is written to it.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _print_error(message: str, code: int) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import click
+import orjson
 import pytest
 
 import tidegauge as package
@@ -37,6 +38,34 @@ def test_help_fits_a_terminal_of_80_columns(tidegauge, monkeypatch, command: tup
     assert [line for line in ran.out.splitlines() if len(line) > 80] == []
     commands = ran.out.partition("\nCommands:\n")[2]
     assert "..." not in commands  # no sentence is cut
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+@pytest.mark.parametrize("file", ["runs.jsonl", "-", "missing.jsonl"])
+def test_a_standard_stream_may_be_closed(
+    tmp_path: Path, walk: Callable[..., list[dict[str, object]]], closed: tuple[int, ...], file: str
+) -> None:
+    lines = [orjson.dumps(event) for event in walk("r", "xyxy")]
+    (tmp_path / "runs.jsonl").write_bytes(b"\n".join(lines))
+    program = (
+        f"import os, sys\nfor number in {closed}: os.close(number)\n"
+        "os.execv(sys.executable, [sys.executable, '-c', "
+        "'from tidegauge.cli.main import main; main()', *sys.argv[1:]])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "replay", file, "--steps-out", "out"],
+        cwd=tmp_path,
+        input=b"\n".join(lines),
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == (1 if file.startswith("missing") else 0), done.stderr
+    assert b"internal error" not in done.stderr
+    read = file == "runs.jsonl" or (file == "-" and 0 not in closed)
+    steps = [orjson.loads(line) for line in (tmp_path / "out").read_bytes().splitlines()]
+    assert [step["t"] for step in steps] == ([0, 1, 2, 3] if read else [])
+    if 1 not in closed and read:
+        assert b"1 runs, 0 of them unfinished" in done.stdout
 
 
 def test_version(tidegauge) -> None:

@@ -91,7 +91,8 @@ class GrpcServer:
         try:
             port = self._listen(listener.address, tls)
         except RuntimeError as error:
-            raise listener.failed("OTLP over gRPC") from error
+            why = OSError("the port is in use, or the address is not one of this machine")
+            raise listener.failed("OTLP over gRPC", why) from error
         self._server.start()
         self.url = listener.url(port, tls)
 
