@@ -33,6 +33,7 @@ from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 WAYS = pytest.mark.parametrize("way", [via_invoke, via_ainvoke, via_stream, via_astream])
 RULES: dict[str, Any] = {"stop_on_loop": 1, "stop_on_result_streak": 5}
 ATTEMPTS = 3
+TIMEOUT = 0.517  # as no one else sleeps
 
 
 def policy(attempts: int = ATTEMPTS) -> RetryPolicy:
@@ -371,14 +372,29 @@ async def test_an_agent_in_a_node_that_is_tried_again_with_a_checkpointer(
 
 @pytest.mark.parametrize("way", [via_ainvoke, via_astream])
 @pytest.mark.parametrize("name", ["seeker", None])
-async def test_a_node_that_is_tried_again_after_a_timeout(way: Any, name: Any) -> None:
+async def test_a_node_that_is_tried_again_after_a_timeout(
+    way: Any, name: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its second attempt may begin before LangChain reports the end of the first one."""
-    slow = [5.0]
+    waits, sleep = asyncio.Event(), asyncio.sleep
+    attempts = 0
+
+    async def sleep_until_it_waits(seconds: float, result: Any = None) -> Any:
+        """The time is up when the first attempt waits, however slow the machine is."""
+        nonlocal attempts
+        if seconds != TIMEOUT:
+            return await sleep(seconds, result)
+        attempts += 1
+        return await (waits.wait() if attempts == 1 else sleep(60.0))
+
+    monkeypatch.setattr(asyncio, "sleep", sleep_until_it_waits)
 
     @tool
     async def wait(place: str) -> str:
         """Wait at a place."""
-        await asyncio.sleep(slow.pop() if slow else 0.0)
+        if not waits.is_set():
+            waits.set()
+            await sleep(60.0)
         return f"{place} is open"
 
     def script(messages: Sequence[BaseMessage]) -> AIMessage:
@@ -389,9 +405,10 @@ async def test_a_node_that_is_tried_again_after_a_timeout(way: Any, name: Any) -
     agent = create_agent(ScriptedChatModel(script=script), [look, wait], name=name)
     graph = StateGraph(MessagesState)
     retry = RetryPolicy(initial_interval=0.0, jitter=False)
-    graph.add_node("search", agent, retry_policy=retry, timeout=0.5)
+    graph.add_node("search", agent, retry_policy=retry, timeout=TIMEOUT)
     graph.add_edge(START, "search")
     seen = await observed(way, graph.compile(name="team"))
+    assert attempts == 2
     assert seen.runs[-1] == ("team", 1 if name else 3, "unknown")
     assert (name or "team", 3, "unknown") in seen.runs
     assert seen.onsets == 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -104,13 +104,16 @@ def read_zip(path: Path) -> Iterator[SampleLines]:
             if header is None:
                 raise SessionError("it is no log of Inspect: it has no header.json")
             for name in names:
-                sample, size = _member(log, name), log.getinfo(name).compress_size
+                size = log.getinfo(name).compress_size
+                try:
+                    sample = _member(log, name)
+                except SessionError as error:
+                    yield SampleLines([], size, str(error))
+                    continue
                 if sample is None:
                     yield SampleLines([], size, f"{name} is no JSON object, or is too large")
                 else:
                     yield SampleLines(_lines_of(sample, header), size)
-    except NotImplementedError:
-        raise SessionError("it is packed by Zstandard: pip install 'tidegauge[inspect]'") from None
     except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError) as error:
         if isinstance(error, SessionError):
             raise
@@ -140,12 +143,23 @@ def _is_sample(name: str) -> bool:
 
 
 def _member(log: Any, name: str) -> Record | None:
+    """A JSON object in a zip file; ``None``, it is not there, or is none.
+
+    Raises:
+        SessionError: it cannot be unpacked.
+    """
     try:
-        opened: IO[bytes] = log.open(name)
+        with log.open(name) as opened:
+            content = opened.read(_MAX_SAMPLE_BYTES + 1)
     except KeyError:
         return None
-    with opened:
-        content = opened.read(_MAX_SAMPLE_BYTES + 1)
+    except NotImplementedError:
+        raise SessionError(
+            f"{name} is packed in a way that is not known; for Zstandard: "
+            "pip install 'tidegauge[inspect]'"
+        ) from None
+    except Exception as error:  # each way of packing has exceptions of its own
+        raise SessionError(f"{name} cannot be unpacked: {error}") from error
     if len(content) > _MAX_SAMPLE_BYTES:
         return None
     try:

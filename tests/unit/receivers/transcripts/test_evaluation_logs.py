@@ -298,6 +298,40 @@ def test_a_sample_that_is_too_large_or_broken_costs_itself(
 
 
 @pytest.mark.parametrize(
+    "kind",
+    [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA, zipfile.ZIP_ZSTANDARD, 99],
+)
+@pytest.mark.parametrize("member", ["samples/s0_epoch_1.json", "header.json"])
+@pytest.mark.parametrize("where", ["beginning", "middle"])
+def test_a_member_that_cannot_be_unpacked_costs_itself(
+    tmp_path: Path, kind: int, member: str, where: str
+) -> None:
+    """Each way of packing has its own exceptions."""
+    path = packed(
+        tmp_path / "log.eval", ONE, ONE, kind=zipfile.ZIP_DEFLATED if kind == 99 else kind
+    )
+    with zipfile.ZipFile(path) as file:
+        info = file.getinfo(member)
+    content = bytearray(path.read_bytes())
+    begin = info.header_offset + 30 + len(member)
+    if kind == 99:  # a way that no one knows, also in the directory at the end
+        content[info.header_offset + 8] = 99
+        content[content.index(member.encode(), begin + info.compress_size) - 46 + 10] = 99
+    broken = begin + (0 if where == "beginning" else info.compress_size // 2)
+    for index in range(broken, min(broken + 12, begin + info.compress_size)):
+        content[index] ^= 0xFF
+    path.write_bytes(content)
+    if member == "header.json":
+        with pytest.raises(SessionError, match=r"header\.json"):
+            list(read_session(path, "inspect"))
+    else:
+        broken_part, whole = read_session(path, "inspect")
+        assert member in str(broken_part.error)
+        assert broken_part.lines == []
+        assert whole.error is None
+
+
+@pytest.mark.parametrize(
     ("name", "content"),
     [
         ("log.eval", b"PK\3\4 and no more"),
