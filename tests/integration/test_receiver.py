@@ -247,20 +247,26 @@ def connected(receiver: Receiver) -> socket.socket:
     return socket.create_connection((where.hostname, where.port), timeout=10)
 
 
-def test_silent_and_slow_clients_are_let_go_and_keep_nobody_out() -> None:
-    listening = HERE._replace(max_connections=3, request_seconds=0.5, idle_seconds=0.5)
+HEAD = (
+    b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\n"
+    b"Content-Type: application/x-protobuf\r\nContent-Length: 100\r\n\r\n"
+)
+
+
+def is_closed(client: socket.socket) -> bool:
+    """Whether the other side closes it within seconds, with or without an answer."""
+    with contextlib.suppress(ConnectionError):
+        while client.recv(1_000):
+            pass
+    return True
+
+
+def test_silent_and_slow_clients_are_let_go() -> None:
+    listening = HERE._replace(request_seconds=0.5, idle_seconds=0.5)
     with receiving(http=listening) as receiver, contextlib.ExitStack() as stack:
         silent, slow, half = (stack.enter_context(connected(receiver)) for _ in range(3))
-        head = (
-            "POST /v1/traces HTTP/1.1\r\nHost: localhost\r\n"
-            f"Content-Type: {PROTOBUF}\r\nContent-Length: 100\r\n\r\n"
-        )
-        half.sendall(head.encode() + b"some")
+        half.sendall(HEAD + b"some")
         slow.sendall(b"POST /v1/tra")
-        with contextlib.suppress(ConnectionError):  # the answer may be lost with the connection
-            status, headers, _ = post(receiver, spans())
-            assert (status, headers["Retry-After"]) == (503, "1")
-        assert refused(receiver) == {"busy": 1}
         deadline = time.monotonic() + 10
         for letter in "ces HTTP/1.1" * 100:  # a byte now and then does not keep it
             try:
@@ -269,11 +275,34 @@ def test_silent_and_slow_clients_are_let_go_and_keep_nobody_out() -> None:
                 break
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        for client in (silent, half):
-            with contextlib.suppress(ConnectionError):
-                while client.recv(1_000):
-                    pass
+        assert is_closed(silent)
+        assert is_closed(half)
         assert post(receiver, spans())[0] == 200
+
+
+def test_who_sends_nothing_keeps_nobody_out() -> None:
+    listening = HERE._replace(max_connections=3, request_seconds=60.0, idle_seconds=60.0)
+    with receiving(http=listening) as receiver, contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(connected(receiver)) for _ in range(20)]
+        assert post(receiver, spans())[0] == 200
+        assert all(is_closed(client) for client in silent[:17])
+        slow = [stack.enter_context(connected(receiver)) for _ in range(20)]
+        for client in slow:
+            with contextlib.suppress(ConnectionError):
+                client.sendall(b"POST /v1/tra")
+        assert post(receiver, spans())[0] == 200
+        assert refused(receiver) == {}
+        working = [stack.enter_context(connected(receiver)) for _ in range(3)]
+        for client in working:
+            client.sendall(HEAD + b"some")
+        until = time.monotonic() + 10
+        while time.monotonic() < until:  # until all three are known to work
+            with contextlib.suppress(ConnectionError):  # the answer may be lost with the connection
+                status, headers, _ = post(receiver, spans())
+                if status == 503:
+                    assert headers["Retry-After"] == "1"
+                    break
+        assert refused(receiver)["busy"] >= 1
 
 
 def test_a_connection_serves_several_requests() -> None:

@@ -18,7 +18,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 from io import BufferedReader
 from socketserver import BaseRequestHandler, ThreadingTCPServer
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 import h11
 
@@ -43,6 +43,10 @@ _BUSY: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
     b"Content-Length: 0\r\nConnection: close\r\n\r\n"
 )
+
+
+Phase: TypeAlias = Literal["idle", "head", "active"]
+"""What a connection does: nothing, or shake hands; send the head of a request; all the rest."""
 
 
 class Request(NamedTuple):
@@ -110,7 +114,7 @@ class BoundedServer(ThreadingTCPServer):
         self.stopping = False
         self._context: ssl.SSLContext | None = None if tls is None else tls.context()
         self._changed = threading.Condition()
-        self._connections: dict[socket.socket, bool] = {}  # whether a request is active
+        self._connections: dict[socket.socket, Phase] = {}  # in the order of their last change
         try:
             found = socket.getaddrinfo(
                 listener.host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -157,11 +161,14 @@ class BoundedServer(ThreadingTCPServer):
         """Count a connection that was closed because there are too many."""
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give a connection its thread, if there is room."""
+        """Give a connection its thread, if there is room.
+
+        Connections that wait make room: else a client that sends nothing would keep all others out.
+        """
         with self._changed:
-            full = len(self._connections) >= self.listener.max_connections
+            full = len(self._connections) >= self.listener.max_connections and not self._make_room()
             if not full:
-                self._connections[request] = False
+                self._connections[request] = "idle"
         if not full:
             try:
                 super().process_request(request, client_address)
@@ -188,8 +195,8 @@ class BoundedServer(ThreadingTCPServer):
             request, server_side=True, do_handshake_on_connect=False
         ) as connection:
             with self._changed:
-                del self._connections[request]
-                self._connections[connection] = False
+                self._connections.pop(request, None)
+                self._connections[connection] = "idle"
             try:
                 connection.do_handshake()
                 super().finish_request(connection, client_address)
@@ -201,10 +208,21 @@ class BoundedServer(ThreadingTCPServer):
         self._gone(request)
         super().shutdown_request(request)
 
-    def mark(self, connection: socket.socket, *, busy: bool) -> None:
-        """Note whether a request is active on this connection."""
+    def mark(self, connection: socket.socket, phase: Phase) -> None:
+        """Note what a connection does now."""
         with self._changed:
-            self._connections[connection] = busy
+            if self._connections.pop(connection, None) is not None:  # else it made room
+                self._connections[connection] = phase
+
+    def _make_room(self) -> bool:
+        """Close the connection that has waited the longest for a request, or for its head."""
+        for phase in ("idle", "head"):
+            for connection, found in self._connections.items():
+                if found == phase:
+                    del self._connections[connection]
+                    _end(connection)
+                    return True
+        return False
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore broken connections; record any other error as internal."""
@@ -221,8 +239,8 @@ class BoundedServer(ThreadingTCPServer):
         """Let active requests end, then close the remaining connections."""
         self.stopping = True  # connections end with their request
         with self._changed:
-            for connection, busy in self._connections.items():
-                if not busy:
+            for connection, phase in self._connections.items():
+                if phase == "idle":
                     _end(connection)
             self._changed.wait_for(lambda: not self._connections, grace)
             for connection in self._connections:
@@ -262,7 +280,7 @@ class BoundedHandler(BaseRequestHandler, ABC):
         """Serve the connection until it ends."""
         with contextlib.suppress(OSError):  # it was idle for too long, or was closed
             while self._serve_one():
-                self.server.mark(self.request, busy=False)
+                self.server.mark(self.request, "idle")
             self._linger()
 
     def body(self, most: int) -> bytes:
@@ -284,12 +302,14 @@ class BoundedHandler(BaseRequestHandler, ABC):
         self._timed.allow(listener.idle_seconds)
         if not self._reader.peek(1):
             return False
-        self.server.mark(self.request, busy=True)
+        self.server.mark(self.request, "head")
         self._timed.allow(listener.request_seconds)
         self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_LINE_BYTES)
         self._unread, self._method = True, ""
         try:
-            response = self.answer(self._head())
+            head = self._head()
+            self.server.mark(self.request, "active")
+            response = self.answer(head)
         except RejectedRequestError as error:
             response = self.rejected(error)
         except h11.RemoteProtocolError as error:  # its text repeats what was sent
