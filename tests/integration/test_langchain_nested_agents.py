@@ -470,7 +470,6 @@ NO_AGENTS: dict[str, Callable[[], Any]] = {
     "a graph with a model": lambda: a_graph(lambda s: {"messages": [asks_once().invoke("?")]}),
     "a graph with structured output": lambda: a_graph(structured),
     "a graph that calls a tool": lambda: a_graph(calls_the_tool),
-    "an agent of the same name": lambda: reacting(looks_around, name="chief"),
 }
 
 
@@ -478,6 +477,12 @@ NO_AGENTS: dict[str, Callable[[], Any]] = {
 async def test_what_is_no_other_agent_is_part_of_the_tool(name: str) -> None:
     ((agent, steps, _),) = summary(await healthy(chief(NO_AGENTS[name](), invoked, passed=True)))
     assert (agent, steps) == ("chief", 1)
+
+
+async def test_an_agent_of_the_same_name_is_another_agent() -> None:
+    inner = reacting(looks_around, name="chief")
+    reports = await healthy(chief(inner, invoked, passed=True))
+    assert [(agent, steps) for agent, steps, _ in summary(reports)] == [("chief", 3), ("chief", 1)]
 
 
 @pytest.mark.parametrize("way", [via_invoke, via_ainvoke, via_stream, via_astream])

@@ -17,20 +17,19 @@ CURVE_TURNS = range(20)
 ENOUGH = {1: 3, 2: 6}
 
 
+def repeated(pairs, lag):
+    """How many of the last pairs equal the one that is ``lag`` before them."""
+    earlier = zip(reversed(pairs), reversed(pairs[:-lag]), strict=False)
+    return sum(1 for _ in takewhile(lambda both: both[0] == both[1], earlier))
+
+
 def loops(steps, max_period=256):
     """The loops of a run, and the one that it is in: the last p steps repeat the p before."""
     pairs = [(step.state, step.action) for step in steps]
     found, looped = [], set()  # of each stretch: first step, height, last step
     on, pending, evidence = False, 0, 0.0
     for t in range(len(pairs)):
-        lengths = {
-            lag: len(
-                list(
-                    takewhile(lambda i, lag=lag: pairs[i] == pairs[i - lag], range(t, lag - 1, -1))
-                )
-            )
-            for lag in range(1, min(t, max_period) + 1)
-        }
+        lengths = {lag: repeated(pairs[: t + 1], lag) for lag in range(1, min(t, max_period) + 1)}
         live = {lag: length for lag, length in lengths.items() if length >= lag}
         pending = max((lengths[lag] for lag in lengths if lag not in live), default=0)
         if not live:

@@ -10,7 +10,7 @@ import pytest
 
 from support.prometheus import find_binary
 from tidegauge.dashboards.queries import QueryScope, total
-from tidegauge.streaming_metrics.loop_cost import LOST_STEPS
+from tidegauge.streaming_metrics.loops import LOOP_STEPS
 
 pytestmark = pytest.mark.system
 
@@ -30,12 +30,12 @@ pytestmark = pytest.mark.system
 def test_a_panel_counts_each_event_once(
     tmp_path: Path, values: str, at: str, counted: float
 ) -> None:
-    query = total(QueryScope("$w").increase(LOST_STEPS)).replace("$w", "1m")
+    query = total(QueryScope("$w").increase(LOOP_STEPS)).replace("$w", "1m")
     story = {
         "tests": [
             {
                 "interval": "15s",
-                "input_series": [{"series": f'{LOST_STEPS.name}{{agent="a"}}', "values": values}],
+                "input_series": [{"series": f'{LOOP_STEPS.name}{{agent="a"}}', "values": values}],
                 "promql_expr_test": [
                     {
                         "expr": f"round({query}, 0.1)",

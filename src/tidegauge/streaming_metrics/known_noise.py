@@ -165,7 +165,7 @@ _SPACED: Final = (
 )
 _ATTACHED: Final = (
     rf"(?:(?P<compound>d ?00?h|h ?00?m(?: ?{_SECONDS})?|m ?{_SECONDS})"
-    f"|(?P<unit>{_ATTACHED_UNIT})|(?P<rate>{_RATE})){_END}|(?P<times>(?:st|nd|rd|th)){_TIMES}"
+    f"|(?P<unit>{_ATTACHED_UNIT})|(?P<rate>{_RATE})){_END}|(?P<times>(?:st|[nr]d|th)){_TIMES}"
 )
 _FRACTION: Final = (
     r"(?:,000){0,3}(?:\.0{1,9})?"
