@@ -60,7 +60,8 @@ class _Sink:
         signals = self.engine.step_issued(event)
         if signals is not None:
             kept = self.open[event.run]
-            kept.features.append(signals.features)
+            if signals.features is not None:  # a run may begin with a thought
+                kept.features.append(signals.features)
             self._keep(kept, signals, signals.steps - 1)
         return Decision(signals=signals)
 
