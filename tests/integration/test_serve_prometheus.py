@@ -20,6 +20,7 @@ from support.prometheus import Sample
 from support.serve import Ports, Server, serving
 from support.servers import SharedPrometheus
 from support.wire_runs import ACTING, TOKENS, WireRun, batches, interleaved, step_events
+from tidegauge.policies import DEFAULT_RULES
 
 pytestmark = pytest.mark.system
 
@@ -107,7 +108,7 @@ def test_all_runs_are_live(watched: Watched) -> None:
 
 RATIOS = {
     "Loop ratio": "loop_steps",
-    "Cycle ratio": "cycle_steps",
+    "Cycle ratio": "tide_cycle_steps",
 }
 
 
@@ -150,8 +151,9 @@ def test_the_runs_that_a_policy_would_have_stopped(watched: Watched) -> None:
         (each.labels["agent"], each.labels["reason"]): each.value for each in would_stop
     }
     expected: dict[tuple[str, str], float] = {}
-    for rule in ("loop_repeats=2", "result_streak=5", "failed_rounds=5"):  # the default ones
-        for run in replay(watched.recording, "--policy", rule):
+    for rule in DEFAULT_RULES:
+        policy = f"{rule.signal}={rule.threshold}"
+        for run in replay(watched.recording, "--policy", policy):
             if run["stopped"] is not None:
                 key = run["agent"], run["stopped"]["reason"]
                 expected[key] = expected.get(key, 0) + 2
