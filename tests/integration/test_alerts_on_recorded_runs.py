@@ -255,7 +255,8 @@ def test_successful_runs_raise_at_most_one_alert_in_any_hour(
 @pytest.mark.parametrize(
     ("alert", "threshold", "least", "share"),
     [
-        ("TidegaugeLoopOnset", 2, 400, 0.97),
+        # The others loop briefly, and alone among twenty.
+        ("TidegaugeLoopOnset", 2, 400, 0.96),
         ("TidegaugeLoopOnset", 8, 100, 0.99),  # one ends before the next scrape
         ("TidegaugeFailedRounds", 7, 200, 0.97),
     ],
