@@ -382,7 +382,8 @@ class Signals(NamedTuple):
         task_group: the run's task group.
         completed_steps: steps whose result was observed.
         similarity: similarity of the last action to the most similar earlier one, from 0 to 1;
-            halved if its result was new; ``None``, not measured.
+            halved if its result was new, 0 while its call changes something; ``None``, not measured.
+        likeness: the same, whatever its result is and its call does; ``None``, not measured.
         repetition: sum of the squared similarities of all actions; ``None``, not measured.
         features: the features of learned scores at the last issued action; ``None``, not measured.
         more: further signals that metrics declare, by name; they are read as attributes, too.
@@ -414,6 +415,7 @@ class Signals(NamedTuple):
     task_group: str = ""
     completed_steps: int = 0
     similarity: float | None = None
+    likeness: float | None = None
     repetition: float | None = None
     features: Any = None
     more: Mapping[str, Any] = _NOTHING_MORE

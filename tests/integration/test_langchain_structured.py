@@ -117,11 +117,29 @@ def test_an_answer_that_was_rejected_is_a_step(middleware: Sequence[Any]) -> Non
     first, second = log.steps(reports[0].run)
     assert first[0][0].action == "Verdict"
     assert "Failed to parse" in first[2][0].outcome
+    assert first[2][0].error is True
     assert second[0][0].action == "look"
     assert [span.name for span in seen.spans if "tool" in span.name] == [
         "execute_tool Verdict",
         "execute_tool look",
     ]
+
+
+def test_rejected_answers_are_failed_rounds_however_they_are_worded() -> None:
+    class Review(BaseModel):
+        place: Literal["desk", "shelf"]
+        reason: str
+
+    def say(messages: Sequence[BaseMessage]) -> AIMessage:
+        return chooses(("Review", {"place": "moon", "reason": f"said {'x' * len(messages)}"}))
+
+    with testing.capture(rules=[Rule("failed_rounds", 3, "stop")]):
+        agent = create_agent(
+            ScriptedChatModel(script=say), [look], response_format=ToolStrategy(Review)
+        )
+        with pytest.raises(tidegauge.RunStopped) as caught:
+            agent.invoke(TASK, config={"callbacks": [TidegaugeCallbackHandler()]})
+    assert caught.value.reason == "failed_rounds"
 
 
 @pytest.mark.parametrize("graceful", [False, True])

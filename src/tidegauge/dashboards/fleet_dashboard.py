@@ -407,9 +407,11 @@ def _health() -> list[Panel]:
         bars(
             "Recording: lines written and lost",
             "Lines of step events written, and lines lost, by reason: the disk is full or too "
-            "slow. Empty when nothing is recorded.",
+            "slow; and failures of the run store, after which a waiting run continues as a new "
+            "one in another process. Empty when nothing is recorded or stored.",
             Query(total(EVENTS.increase(catalog.RECORDED_LINES)), "written"),
             Query(total(EVENTS.increase(catalog.DROPPED_LINES), ["reason"]), "lost: {{reason}}"),
+            Query(total(EVENTS.increase(catalog.RUN_STORE_FAILURES)), "run store failures"),
         ).span(6),
         bars(
             "Sampling: runs by decision, spans lost",

@@ -188,9 +188,9 @@ class JsonlSink:
         if run is None:
             return
         self._write_waiting(run)
-        similarity = signals.similarity if isinstance(signals, Signals) else None
-        if line is not None and similarity is not None and not self._contents.plain:
-            line["similarity"] = similarity  # its words are not written
+        likeness = signals.likeness if isinstance(signals, Signals) else None
+        if line is not None and likeness is not None and not self._contents.plain:
+            line["similarity"] = likeness  # its words are not written
         run.last = signals.step
         run.waiting = line
         run.unobserved[signals.step] = _Issued(self._clock(), step.time, len(step.calls))

@@ -431,9 +431,9 @@ def what_it_says(result: object) -> tuple[bool, bool]:
         return True, False
     if kind is list or kind is dict or kind is tuple:
         return (True, True) if not result else (False, False)
-    if not isinstance(result, str) or kind is not str or len(result) > _SHORT:
-        return False, False
-    return _said(result)
+    if not issubclass(kind, str) or str.__len__(result) > _SHORT:  # type: ignore[arg-type]
+        return False, False  # isinstance() would call the object's own code
+    return _said(str.__str__(result))
 
 
 @lru_cache(1_024)

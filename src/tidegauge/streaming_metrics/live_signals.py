@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from tidegauge.events import Signals
 from tidegauge.streaming_metrics.registry import SIGNAL_READERS
+from tidegauge.streaming_metrics.repetition import Repetition
 
 __all__ = ["LiveSignals", "read_signals"]
 
@@ -42,6 +43,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "agent": lambda run: run.started.agent,
     "tool": lambda run: run.latest.tool,
     "task_group": lambda run: run.started.task_group,
+    "likeness": lambda run: measured.similarity if (measured := run.find(Repetition)) else None,
     **{name: read for name, read in SIGNAL_READERS.items() if name in Signals._fields},
 }
 _MORE_READERS: Final = {

@@ -174,6 +174,7 @@ class AgentRun:
         "_asked_again",
         "_model_nodes",
         "_order",
+        "_rejected",
         "_stopped",
         "_success",
         "around",
@@ -248,6 +249,7 @@ class AgentRun:
         self.last_seen = 0.0
         self.open_ids: OrderedDict[int, None] = OrderedDict()
         self.choices: dict[int, Choice] = {}
+        self._rejected: frozenset[str] = frozenset()  # calls that were no valid structured output
         self.node_steps = self.node_spans = False
         self._asked_again = 0  # model calls since the run was stopped
         self._model_nodes: set[str] = set()
@@ -395,7 +397,14 @@ class AgentRun:
         Args:
             messages: what the model is shown; only the answers at their end are looked at.
         """
-        for call in self.turns.next_turn(tool_answers(messages)):
+        answers = tool_answers(messages)
+        if rejected := self._rejected:
+            self._rejected = frozenset()
+            answers = (
+                (call_id, result._replace(error=True) if call_id in rejected else result)
+                for call_id, result in answers
+            )
+        for call in self.turns.next_turn(answers):
             if self.traced and call.result is not None:
                 self.recorded.answered_tool(
                     call.name,
@@ -484,6 +493,7 @@ class AgentRun:
         if choice is None:
             return 0
         answer = choice.answer
+        self._rejected = frozenset() if by.accepted else by.answered
         if by.accepted:
             calls = tuple([call for call in answer.calls if call.id not in by.answered])
             answer = answer._replace(calls=calls)

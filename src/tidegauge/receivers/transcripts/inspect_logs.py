@@ -158,7 +158,7 @@ def _member(log: Any, name: str) -> Record | None:
             f"{name} is packed in a way that is not known; for Zstandard: "
             "pip install 'tidegauge[inspect]'"
         ) from None
-    except Exception as error:  # each way of packing has exceptions of its own
+    except Exception as error:  # each way of packing raises other exceptions
         raise SessionError(f"{name} cannot be unpacked: {error}") from error
     if len(content) > _MAX_SAMPLE_BYTES:
         return None
