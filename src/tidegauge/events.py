@@ -382,7 +382,7 @@ class Signals(NamedTuple):
         task_group: the run's task group.
         completed_steps: steps whose result was observed.
         similarity: similarity of the last action to the most similar earlier one, from 0 to 1;
-            halved if its result was new, 0 while its call changes something; ``None``, not measured.
+            halved if its result was new, 0 if its call changes something; ``None``, not measured.
         likeness: the same, whatever its result is and its call does; ``None``, not measured.
         repetition: sum of the squared similarities of all actions; ``None``, not measured.
         features: the features of learned scores at the last issued action; ``None``, not measured.
