@@ -42,7 +42,7 @@ from support.kafka import Kafka
 from support.processes import PATIENCE
 from support.recorded_otlp import COUNT, RecordedRun, requests
 from tidegauge import catalog
-from tidegauge.cli.replay_output import RecordedRuns, document
+from tidegauge.cli.replay_output import RecordedRuns
 from tidegauge.events import Decision, Outcome, Step, StepSink
 from tidegauge.policies import (
     Policy,
@@ -54,6 +54,7 @@ from tidegauge.policies import (
 )
 from tidegauge.policies.learning import Example, ExampleSink, learn, score_document
 from tidegauge.recordings.line_replay import Replay, read_lines
+from tidegauge.streaming_metrics import run_entry
 
 pytestmark = [pytest.mark.system, pytest.mark.minutes]
 
@@ -335,9 +336,9 @@ def test_a_learned_policy_decides_as_replay_does_also_in_runs_that_move(
 
 
 def entries_of(runs: RecordedRuns) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = orjson.loads(orjson.dumps(document(runs, skipped_lines=0)))[
-        "runs"
-    ]
+    found: list[dict[str, Any]] = orjson.loads(
+        orjson.dumps([run_entry(report) for report in runs.reports()])
+    )
     return found
 
 

@@ -93,21 +93,22 @@ def _runs(summaries: Mapping[str, Given], sent: Sent) -> list[ReadRun]:
             one.get("agent_name") or one["agent"],
             numbers.get(one["parent"] or around.get(one["run"], "")),
             one["steps"],
-            _loop(one["loops"]),
+            _loop(one["loops"], one["tide_loop_steps"]),
             one["agent"],
         )
         for one in found
     ]
 
 
-def _loop(loops: Sequence[Mapping[str, int]]) -> dict[str, int] | None:
+def _loop(loops: Sequence[Mapping[str, int]], tide: int) -> dict[str, int] | None:
     if not loops:
         return None
     [loop] = loops
     return {
         "period": loop["period"],
         "first_step": loop["first_step"],
-        "loop_steps": loop["steps"],
+        "loop_steps": tide,
+        "live_loop_steps": loop["steps"],
     }
 
 

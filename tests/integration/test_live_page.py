@@ -218,7 +218,7 @@ def test_a_loop_has_its_cost_and_what_to_do(browser: Browser) -> None:
                 run.observe(f"you are in the {place}")
             run.act("look_attic", tokens=300)  # has no result yet
             expect(page.locator("#chosen-agent")).to_have_text("looper")
-            expect(page.locator("#cycle")).to_have_text("Repeats: look_attic → look_hall")
+            expect(page.locator("#cycle")).to_have_text("Repeats: look_hall → look_attic")
             expect(fact(page, "Loop")).to_have_text("2 steps, repeated once")
             expect(fact(page, "Cost of the loop")).to_have_text("3 steps, 900 tokens, $0.900")
             expect(fact(page, "Tokens")).to_have_text("1,800, $1.80")

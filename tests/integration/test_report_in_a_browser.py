@@ -113,7 +113,7 @@ def small_collection() -> list[dict[str, Any]]:
             thinks, room = state == "c", ROOMS[state]
             events.append(
                 {"type": "step", "run": name, "state": f"in the {room}",
-                 "action": "think" if thinks else "go",
+                 "action": "note" if thinks else "go",
                  "args": f"the {room} door is open" if thinks else f"{room} door",
                  "outcome": f"it is the {room}", "error": state == "x"}
             )  # fmt: skip

@@ -408,7 +408,7 @@ def _health() -> list[Panel]:
             "Recording: lines written and lost",
             "Lines of step events written, and lines lost, by reason: the disk is full or too "
             "slow; and failures of the run store, after which a waiting run continues as a new "
-            "one in another process. Empty when nothing is recorded or stored.",
+            "one in another process. Empty when nothing is recorded.",
             Query(total(EVENTS.increase(catalog.RECORDED_LINES)), "written"),
             Query(total(EVENTS.increase(catalog.DROPPED_LINES), ["reason"]), "lost: {{reason}}"),
             Query(total(EVENTS.increase(catalog.RUN_STORE_FAILURES)), "run store failures"),

@@ -6,7 +6,7 @@ const MOST = 200;
 const host = () => document.getElementById("events");
 
 const KINDS = {
-  cycle: ["loop", (one) => `loop onset at step ${one.step}`],
+  loop: ["loop", (one) => `loop onset at step ${one.step}`],
   result_streak: ["stuck", (one) => `repeated result at step ${one.step}`],
   failed_rounds: ["stuck", (one) => `failed rounds at step ${one.step}`],
   nudge: ["nudge", (one) => `nudged at step ${one.step}: ${words(one.why)}`],
