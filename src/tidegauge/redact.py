@@ -22,18 +22,33 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import Link, Status
 
-__all__ = ["RedactingExporter", "Redaction"]
+__all__ = ["RedactingExporter", "Redaction", "python_literal"]
 
 _MAX_PARSED: Final = 1 << 20
 """Characters of a JSON text that is looked into; a longer one is digested as a whole."""
 _MAX_DEPTH: Final = 32
 
+_TOKEN: Final = re.compile(
+    r"""[bBuUrR]{0,2}(?:'''[^\\]*?(?:\\.[^\\]*?)*?'''|\"\"\"[^\\]*?(?:\\.[^\\]*?)*?\"\"\"
+    |'[^'\\\n]*(?:\\.[^'\\\n]*)*'|"[^"\\\n]*(?:\\.[^"\\\n]*)*")
+    |[\w.]+(?![\w.'"])|[\[\]{}(),:+-]|\s+""",
+    re.VERBOSE | re.DOTALL,
+)
+"""What literals consist of. No comments, formatted texts, operators: nothing that hides others."""
+_MAX_TOKENS: Final = 20_000
+
 _AGENTS: Final = re.compile(
     r"gen_ai\.|llm\.|ai\.|openinference\.|traceloop\.|langfuse\.|langsmith\.|mlflow\.|pydantic_ai\."
-    r"|gcp\.vertex\.agent\.|crew_|task_|smolagents\.|agent[._]|tool[._]|(in|out)put\.value$"
+    r"|gcp\.vertex\.agent\.|crew_|task_|smolagents\.|agent[._]|tool[._]|lmnr\.|logfire\."
 )
-"""Attributes of which a span of an agent has one. The contents of all of its attributes are
-replaced, except those of the conventions for other things."""
+_CONTENTS: Final = re.compile(
+    r"(^|[._-])(inputs?|outputs?|prompts?|completions?|messages|arguments|args|kwargs|tool_calls?"
+    r"|questions?|answers?|contents?|generations?|reasoning|thoughts?|instructions|observations?"
+    r"|(request|response)_data|results?|responses?|requests?|query|conversation)$"
+)
+"""Attributes of which a span of an agent has one, and last words of contents in conventions that
+are not known here: such a span is taken for an agent's, too. The contents of all of its attributes
+are replaced, except those of the conventions for other things."""
 _OTHERS: Final = re.compile(
     r"(http|url|server|client|network|code|error|service|telemetry|deployment|thread|otel|process"
     r"|host|k8s|cloud|rpc|session|tidegauge(?!\.task$))\."
@@ -124,7 +139,7 @@ class Redaction:
     def attributes(self, attributes: Mapping[str, Any] | None) -> dict[str, Any]:
         """Attributes of a span or an event, with digests for contents."""
         given = dict(attributes or {})
-        if not any(_AGENTS.match(name) for name in given):
+        if not _is_of_agent(given):
             return given
         return {name: self._attribute(name, value) for name, value in given.items()}
 
@@ -133,7 +148,7 @@ class Redaction:
     ) -> dict[str, Any]:
         """Attributes of an event; ``agent``: it is on the span of an agent."""
         given = dict(attributes or {})
-        if not agent and not any(_AGENTS.match(key) for key in given):
+        if not agent and not _is_of_agent(given):
             return given
         if name == "exception":
             for key in ("exception.message", "exception.stacktrace"):
@@ -283,7 +298,7 @@ class RedactingExporter(SpanExporter):
 
     def _redacted(self, span: ReadableSpan) -> ReadableSpan:
         with suppress(Exception):  # anything may be on a span
-            agent = any(_AGENTS.match(name) for name in span.attributes or ())
+            agent = _is_of_agent(span.attributes or {})
             status, description = span.status, span.status.description
             if agent and description:
                 status = Status(status.status_code, self._redaction.digest(description))
@@ -326,6 +341,30 @@ def _copy(
     )
 
 
+def _is_of_agent(attributes: Mapping[str, Any]) -> bool:
+    """Whether these are attributes of a span of an agent, as far as one can know.
+
+    >>> _is_of_agent({"lmnr.span.type": "TOOL"}), _is_of_agent({"acme.llmOutput": "text"})
+    (True, True)
+    >>> _is_of_agent({"http.route": "/ask", "db.query.text": "SELECT 1"})
+    False
+    """
+    return any(
+        _AGENTS.match(name)
+        or (isinstance(value, str) and _CONTENTS.search(_words(name)) and not _OTHERS.match(name))
+        for name, value in attributes.items()
+    )
+
+
+def _words(name: str) -> str:
+    """A name in lower case, with an underscore where a word begins.
+
+    >>> _words("ai.toolCall.requestData")
+    'ai.tool_call.request_data'
+    """
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
 def _is_safe(name: str) -> bool:
     """Whether an attribute holds no contents.
 
@@ -337,8 +376,7 @@ def _is_safe(name: str) -> bool:
         return bool(_KNOWN_METADATA.match(name, metadata.end()))
     if name in _SAFE_NAMES or _OTHERS.match(name):
         return True
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.rpartition(".")[2])
-    return bool(_SAFE.search(words.lower()))
+    return bool(_SAFE.search(_words(name.rpartition(".")[2])))
 
 
 def _is_safe_value(key: str, value: object) -> bool:
@@ -384,9 +422,38 @@ def _parsed(text: str) -> Any:
     if len(text) <= _MAX_PARSED and text.lstrip()[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):
             return json.loads(text)
-        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            return json.loads(json.dumps(ast.literal_eval(text)))  # LiteLLM's are of Python
+        with suppress(ValueError, TypeError, RecursionError):
+            return json.loads(json.dumps(python_literal(text)))  # LiteLLM's are of Python
     return None
+
+
+def python_literal(text: str) -> Any:
+    """The value of a Python literal, at a cost that its length bounds.
+
+    ``ast.literal_eval`` builds a tree of the whole text first, which takes gigabytes for a megabyte
+    of ``[],``. So the tokens are counted before.
+
+    Args:
+        text: the literal.
+
+    Raises:
+        ValueError: it is none, or has more than 20,000 tokens.
+
+    >>> python_literal("[{'q': None}]")
+    [{'q': None}]
+    """
+    at = 0
+    for _ in range(_MAX_TOKENS):
+        token = _TOKEN.match(text, at)
+        if token is None:
+            break
+        at = token.end()
+        if at == len(text):
+            try:
+                return ast.literal_eval(text)
+            except (SyntaxError, MemoryError, RecursionError, TypeError) as error:
+                raise ValueError("no literal") from error
+    raise ValueError("no literal, or one with too many tokens")
 
 
 def _canonical(value: object) -> str:

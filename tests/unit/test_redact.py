@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +134,10 @@ def test_messages_keep_their_structure():
         {"mlflow.spanInputs": json.dumps({"messages": [{"role": "user", "content": SECRET}]})},
         {"gcp.vertex.agent.llm_request": f"{{not JSON {SECRET}"},
         {"gen_ai.input.messages": json.dumps(f"[{SECRET}")},
+        {"lmnr.span.type": "DEFAULT", "lmnr.span.output": SECRET},
+        {"logfire.msg_template": "Function: {name}", "logfire.msg": SECRET, "input": SECRET},
+        {"acme.llmOutput": SECRET, "acme.note": SECRET},
+        {"weave.inputs": json.dumps({"q": SECRET})},
     ],
 )
 def test_no_content_leaves(attributes):
@@ -198,7 +204,7 @@ def load(path: Path, redaction: Redaction | None) -> list[SpanData]:
         span = json.loads(line)
         attributes, events = span["attributes"], [(one, given) for one, given in span["events"]]
         if redaction is not None:
-            agent = any(map(redact._AGENTS.match, attributes))
+            agent = redact._is_of_agent(attributes)
             attributes = redaction.attributes(attributes)
             events = [(one, redaction.event(one, given, agent=agent)) for one, given in events]
         parent = int(span["parent_id"], 16) if span["parent_id"] else None
@@ -241,6 +247,78 @@ def test_no_result_or_task_of_a_framework_leaves(recordings: list[Path]) -> None
             written = str((dict(span.attributes), span.events))
             assert "nothing at" not in written, path.stem
             assert "find the key" not in written, path.stem
+
+
+CANARY = "a canary in a mine"
+
+
+def with_canaries(value: Any) -> Any:
+    """A value of an attribute with canaries for its texts, but for what conventions define."""
+    if isinstance(value, str):
+        parsed = redact._parsed(value)
+        return CANARY if parsed is None else json.dumps(with_canaries(parsed))
+    if isinstance(value, list | tuple):
+        return [with_canaries(one) for one in value]
+    if isinstance(value, dict):
+        return {
+            key: one
+            if key in redact._SAFE_KEYS or redact._KNOWN_METADATA.match(key)
+            else with_canaries(one)
+            for key, one in value.items()
+        }
+    return value
+
+
+def test_no_canary_leaves_in_any_recorded_convention(recorded_runs: Path) -> None:
+    left = set()
+    recordings = sorted((recorded_runs / "spans").rglob("*.jsonl"))
+    assert recordings
+    for path in recordings:
+        for line in path.read_text().splitlines():
+            span = json.loads(line)
+            given = span["attributes"]
+            if not redact._is_of_agent(given):
+                continue
+            sent = {
+                name: value if redact._is_safe(name) else with_canaries(value)
+                for name, value in given.items()
+            }
+            found = REDACTION.attributes(sent)
+            left |= {name for name, value in found.items() if CANARY in str(value)}
+    assert left == set()
+
+
+@pytest.mark.parametrize(
+    "text", ["[" + "[]," * 300_000 + "]", "[" + "'a'," * 250_000 + "]", "-" * 1_000_000]
+)
+def test_a_literal_of_many_elements_costs_little(text: str) -> None:
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="too many tokens"):
+        redact.python_literal(text)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < len(text)
+
+
+literals = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text() | st.binary(max_size=8) | st.sampled_from(["'''", '"\'#', "f'{1}'", "\\\n"]),
+    lambda inner: st.lists(inner) | st.tuples(inner) | st.dictionaries(st.text(), inner),
+)  # fmt: skip
+
+
+@given(literals)
+def test_any_literal_is_read_as_python_reads_it(value: object) -> None:
+    assert redact.python_literal(repr(value)) == value
+
+
+@given(st.text(alphabet="'\"\\[](){},:#fr1 \n"))
+def test_no_text_is_read_otherwise_than_python_reads_it(text: str) -> None:
+    try:
+        found = redact.python_literal(text)
+    except ValueError:
+        return
+    assert found == ast.literal_eval(text)
 
 
 def test_the_module_needs_nothing_of_tidegauge():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -12,6 +11,7 @@ from tidegauge._span_faults import span_faults
 from tidegauge.events import ABSENT, CallResult
 from tidegauge.instrumentation.spans.plain_attributes import MAX_READ
 from tidegauge.instrumentation.spans.span import Attributes, SpanData
+from tidegauge.redact import python_literal
 
 __all__ = [
     "HUMAN",
@@ -237,11 +237,9 @@ def python_value(value: object) -> Any:
     """
     if not isinstance(value, str) or len(value) > MAX_READ:
         return value
-    if value.count("[") + value.count("{") + value.count("(") > _MAX_OPENED:
-        return value
     try:
-        return ast.literal_eval(value)
-    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+        return python_literal(value)
+    except ValueError:
         return value
 
 
