@@ -179,7 +179,7 @@ async def test_a_nudge_ignored_leads_on(later: bool, way: Callable[..., Any]) ->
     replies = [message for message in messages if isinstance(message, ToolMessage)]
     assert [reply.status for reply in replies] == ["success"] * 3 + ["error"] * 2
     assert replies[BLOCKED].name == "push"
-    assert str(replies[BLOCKED].content).startswith("This call was not run: it would have")
+    assert str(replies[BLOCKED].content).startswith("This call was not run.\nYou make no")
     assert replies[STOPPED].content == "This call was not run: the run was stopped."
     assert messages[-1].content == (
         "This run was stopped before it finished: 1 step, repeated 3 times, since step 2."

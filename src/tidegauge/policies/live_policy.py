@@ -18,7 +18,7 @@ from tidegauge.streaming_metrics.run import MeasuredRun
 __all__ = ["LivePolicy", "RunPolicy", "advise"]
 
 _MAX_NAME: Final = 100
-_BLOCKED: Final = "This call was not run: it would have the same result again."
+_BLOCKED: Final = "This call was not run."
 _GO_ON: Final = "Do something that you have not tried, or finish and say what is missing."
 
 
