@@ -229,7 +229,7 @@ def test_a_loop_has_its_cost_and_what_to_do(browser: Browser) -> None:
             expect(page.locator("#tokens")).to_have_text("900 tokens, $0.900")
             expect(page.locator("#ended")).to_have_text("0 ended, $1.80")
             rule = page.locator("#rule").inner_text()
-            assert eval(rule, {"Rule": Rule}) == Rule("loop_repeats", 1, "stop", agent="looper")
+            assert rule == 'tidegauge.configure(guard="stuck")'
             page.context.grant_permissions(["clipboard-read", "clipboard-write"])
             page.locator("#copy").click()
             expect(page.locator("#copy")).to_have_text("Copied")

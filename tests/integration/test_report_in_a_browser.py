@@ -113,7 +113,7 @@ def small_collection() -> list[dict[str, Any]]:
             thinks, room = state == "c", ROOMS[state]
             events.append(
                 {"type": "step", "run": name, "state": f"in the {room}",
-                 "action": "note" if thinks else "go",
+                 "action": "think" if thinks else "go",
                  "args": f"the {room} door is open" if thinks else f"{room} door",
                  "outcome": f"it is the {room}", "error": state == "x"}
             )  # fmt: skip
@@ -196,7 +196,7 @@ def test_runs_are_filtered_sorted_opened_and_saved(browser: Browser, small: Path
 def test_a_run_shows_its_loops_and_where_it_was_stopped(browser: Browser, small: Path) -> None:
     with reading(browser, small, "#run/8") as opened:
         page = opened.page
-        expect(page.locator("#run-facts")).to_contain_text("3 steps, repeated twice, since step 3")
+        expect(page.locator("#run-facts")).to_contain_text("2 steps, repeated twice, since step 3")
         expect(page.locator("#timeline circle.dot")).to_have_count(9)
         expect(page.locator("#timeline circle.dot.loop")).to_have_count(6)
         expect(page.locator("#graph .place")).to_have_count(3)
@@ -300,7 +300,7 @@ def test_two_runs_side_by_side(browser: Browser, small: Path) -> None:
         expect(page.locator("#compare-steps > li.differs")).to_have_count(1)
         expect(page.locator("#compare-steps > li").nth(2)).to_contain_text("cellar door")
         row = page.locator("#compare-facts tbody tr", has_text=re.compile("^Loops"))
-        expect(row).to_contain_text("3 steps, repeated twice, since step 3")
+        expect(row).to_contain_text("2 steps, repeated twice, since step 3")
         expect(row).to_contain_text("2 steps, repeated 3 times, since step 2")
         page.get_by_role("link", name="stopped").click()
         expect(page.locator("#run-name")).to_have_text("stopped")
@@ -419,7 +419,7 @@ def test_a_page_without_contents_works(browser: Browser, small: Path, tmp_path: 
         page = opened.page
         expect(page.locator("#map-note")).to_contain_text("no contents")
         page.goto(f"file://{file}#run/8")
-        expect(page.locator("#steps > li.loop")).to_have_count(5)
+        expect(page.locator("#steps > li.loop")).to_have_count(4)
         expect(page.locator("#steps > li.intervention")).to_have_count(1)  # of the default rules
         expect(page.locator("#steps")).to_contain_text("sha:")
         expect(page.locator("#steps")).not_to_contain_text("attic")
