@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sys
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,9 @@ from support.framework_spans import (
     live,
     load,
     read,
+    read_each,
     shuffled,
+    with_equal_ids,
 )
 from tidegauge import testing
 from tidegauge.instrumentation.spans.span import SpanData
@@ -71,6 +75,76 @@ def test_in_any_order_within_the_allowed_lateness(
     for name in truth:
         spans, found = _as_they_end(frameworks / f"{name}.jsonl")
         assert read(shuffled(spans, seed)) == found, name
+
+
+@pytest.fixture(scope="module")
+def equal_ids(frameworks: Path) -> dict[str, list[SpanData]]:
+    """All recordings. In each trace, ids of calls are counted from zero."""
+    paths = [*sorted(frameworks.glob("*.jsonl")), *sorted(frameworks.parent.glob("unseen/*.jsonl"))]
+    found = {path.name: with_equal_ids(path) for path in paths}
+    assert len(found) > 70
+    return found
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_one_after_the_other_in_one_server_each_is_read_as_alone(
+    equal_ids: dict[str, list[SpanData]], turned: bool
+) -> None:
+    names = sorted(equal_ids, reverse=turned)
+    found = read_each([equal_ids[name] for name in names], gap=2.0)
+    alone = [read_each([equal_ids[name]], gap=2.0)[0] for name in names]
+    wrong = {
+        name: (here, there)
+        for name, here, there in zip(names, found, alone, strict=True)
+        if here != there
+    }
+    assert not wrong
+
+
+def test_two_at_the_same_time_in_one_service_are_read_as_alone(
+    equal_ids: dict[str, list[SpanData]],
+) -> None:
+    pairs = random.Random(1).sample(list(combinations(sorted(equal_ids), 2)), 80)
+    moved = {name: _in_one_service(spans) for name, spans in equal_ids.items()}
+    alone = {name: read_each([spans], gap=None)[0] for name, spans in moved.items()}
+    wrong = {}
+    for pair in pairs:
+        found = read_each([moved[name] for name in pair], gap=None)
+        if found != [alone[name] for name in pair]:
+            wrong[pair] = found, [alone[name] for name in pair]
+    assert not wrong
+
+
+def _in_one_service(spans: list[SpanData]) -> list[SpanData]:
+    moved = _NOON - min(span.start for span in spans if span.start)
+    service = {"service.name": "agents", "host.name": "vm"}
+    return [
+        span._replace(
+            start=span.start + moved, end=span.end + moved, resource={**span.resource, **service}
+        )
+        for span in spans
+    ]
+
+
+_NOON = 1_800_000_000 * 10**9
+
+
+def test_a_worker_reads_each_as_alone(equal_ids: dict[str, list[SpanData]]) -> None:
+    logs, when = {}, 1_000.0
+    for name, spans in equal_ids.items():
+        logs[name] = []
+        for span in spans:
+            when += 0.01
+            logs[name].append(spans_message([span], when))
+        when += 60.0
+    with nothing_configured():
+        together, _ = uninterrupted([message for log in logs.values() for message in log])
+        alone = [uninterrupted(log)[0].summaries for log in logs.values()]
+    assert _summaries(together.summaries) == _summaries([one for some in alone for one in some])
+
+
+def _summaries(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return sorted((one["run"], one["steps"], one["loop_steps"]) for one in found)
 
 
 @cache

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +13,8 @@ from typing import Any, NamedTuple
 from support.other_spans import Listener
 from tidegauge import testing
 from tidegauge.events import RunStarted
-from tidegauge.instrumentation.spans.span import SpanData
+from tidegauge.instrumentation.spans.convention_reader import read_span
+from tidegauge.instrumentation.spans.span import ModelSpan, SpanData, ToolSpan
 from tidegauge.receivers.otlp.assembly import ASSEMBLY_LIMITS, Assembly
 
 BATCHINGS = ("one", "each", "0.2", "1", "5")
@@ -38,6 +41,32 @@ def load(path: Path) -> list[SpanData]:
     """The spans of a file, in the order of their ends."""
     spans = [parsed(json.loads(line)) for line in path.read_text().splitlines()]
     return sorted(spans, key=lambda span: span.end)
+
+
+def with_equal_ids(path: Path) -> list[SpanData]:
+    """The spans of a file, as if its models counted calls from zero in every trace."""
+    found = path.read_text()
+    ids: dict[str, int] = {}
+    counted: Counter[int] = Counter()
+    for span in load(path):
+        for call_id in _call_ids(span):
+            if call_id not in ids and len(call_id) > 7:  # others are no ids but for this trace
+                ids[call_id] = counted[span.trace_id]
+                counted[span.trace_id] += 1
+    if ids:
+        longest_first = sorted(map(re.escape, ids), key=len, reverse=True)
+        found = re.sub("|".join(longest_first), lambda id_: f"call_{ids[id_[0]]}", found)
+    spans = [parsed(json.loads(line)) for line in found.splitlines()]
+    return sorted(spans, key=lambda span: span.end)
+
+
+def _call_ids(span: SpanData) -> Iterator[str]:
+    reading = read_span(span)
+    if isinstance(reading, ModelSpan):
+        yield from (call.id for call in reading.calls or () if call.id)
+        yield from (call_id for call_id, _ in reading.answers)
+    elif isinstance(reading, ToolSpan) and reading.id:
+        yield reading.id
 
 
 def batches(spans: Sequence[SpanData], how: str) -> Iterator[tuple[float, list[SpanData]]]:
@@ -90,6 +119,40 @@ def live(spans: Sequence[SpanData]) -> list[ReadRun]:
         ]
         assembly.close()
         return found
+
+
+def read_each(recordings: Sequence[Sequence[SpanData]], *, gap: float | None) -> list[list[Any]]:
+    """The steps, loop and parent of each run, by recording, in the order in which they start.
+
+    Args:
+        recordings: spans that arrive at one server.
+        gap: seconds after the last span of one until the first of the next; ``None``, all arrive
+            at the same time, by the times of their spans.
+    """
+    arriving: list[tuple[float, list[SpanData]]] = []
+    if gap is None:
+        arriving = list(batches([span for spans in recordings for span in spans], "each"))
+    else:
+        for spans in recordings:
+            since = arriving[-1][0] + gap if arriving else 0.0
+            arriving += [(since + when, batch) for when, batch in batches(spans, "each")]
+    with testing.capture() as seen:
+        listener, assembly = _arrived(seen, arriving)
+        assembly.close()
+        return [
+            _read_of(listener, {f"{span.trace_id:032x}" for span in spans}) for spans in recordings
+        ]
+
+
+def _read_of(listener: Listener, traces: set[str]) -> list[Any]:
+    started = [one for one in listener.started if one.run[:32] in traces]
+    numbers = {one.run: number for number, one in enumerate(started)}
+    around = {child: one.run for one in listener.ended for child in one.children}
+    reports = [(one, listener.reports[one.run]) for one in started]
+    return [
+        (report.steps, _loop(report), numbers.get(one.parent or around.get(one.run, "")))
+        for one, report in reports
+    ]
 
 
 def _arrived(seen: testing.Capture, arriving: Any) -> tuple[Listener, Assembly]:

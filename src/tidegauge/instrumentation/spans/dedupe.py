@@ -2,12 +2,24 @@
 
 What two instrumentations make of one call overlaps in time and comes from different scopes.
 Beyond that the ids of tool calls decide; where one of the two does not show them, name and
-arguments do. Of two hosts the clocks may differ: then equal ids decide whatever the times are, and
-without ids times a second apart still are those of one call.
+arguments do. Of two hosts the clocks may differ: then equal ids, names and arguments decide
+whatever the times are, and without ids times a second apart still are those of one call.
+
+That holds within a trace. Ids of calls are unique there at most: many models count them from zero.
+So calls in different traces are one only where more proves it, and else each trace stands alone:
+
+- They overlap in time by one clock, and choose the same, by the same ids where both have ids.
+- What was chosen has no result yet.
+- Both ended in one thread or task of this process, where calls of a model do not overlap. Or both
+  show what they chose, and are of one process, by its resource, and of one conversation; in this
+  process, ids will do in its place where both ended in threads that an event loop hands work to:
+  there, callback handlers end them.
+- No other run has such a call.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from tidegauge.events import ABSENT, made
@@ -18,12 +30,14 @@ from tidegauge.instrumentation.spans.span import (
     SpanData,
     clock_of,
 )
+from tidegauge.instrumentation.turn_calls import ChosenCall
 
 __all__ = [
     "MAX_SKEW",
     "Interval",
     "SeenModel",
     "same_arguments",
+    "same_call_elsewhere",
     "same_model_call",
 ]
 
@@ -110,13 +124,31 @@ def same_model_call(one: SeenModel, other: SeenModel) -> bool:
         if one.clock == other.clock or not chosen or not again:
             return False
         ids = [call.id for call in chosen]
-        return None not in ids and ids == [call.id for call in again]
+        if None in ids or ids != [call.id for call in again]:
+            return False
+        return _same_choices(chosen, again)
     if chosen is None or again is None:
         return _agree(one.model.tokens, other.model.tokens)
     if len(chosen) != len(again):
         return False
     if not chosen:
         return _agree(one.model.tokens, other.model.tokens)
+    return _same_choices(chosen, again)
+
+
+def same_call_elsewhere(one: SeenModel, other: SeenModel) -> bool:
+    """Whether calls that may be one show that also if they are in different traces.
+
+    It is necessary; the rest of the proof is not in the calls.
+    """
+    if one.clock != other.clock or not one.when.overlaps(other.when):
+        return False
+    chosen, again = one.model.calls or (), other.model.calls or ()
+    ids = [(a.id, b.id) for a, b in zip(chosen, again, strict=False)]
+    return all(a == b or a is None or b is None for a, b in ids)
+
+
+def _same_choices(chosen: Sequence[ChosenCall], again: Sequence[ChosenCall]) -> bool:
     return all(
         a.name == b.name and same_arguments(a.arguments, b.arguments)
         for a, b in zip(chosen, again, strict=True)

@@ -12,7 +12,8 @@
 - Any other model or tool call inside a tool is part of that tool: its tokens count, its tool calls
   are not steps.
 - Stacked instrumentations may start a trace each. A root whose first model call is already known
-  from another instrumentation is the same run's.
+  from another instrumentation is the same run's. Equal calls are no proof of that, nor are equal
+  ids of them, which many models count from zero: see `dedupe`.
 
 Spans are reported twice: when they start (which needs nothing but their parent) and when they have
 ended. A receiver that gets the spans of a trace in any other order brings them into this one.
@@ -31,7 +32,11 @@ from tidegauge._span_faults import UnreadReason, span_faults
 from tidegauge.instrumentation.recorder import Recorder, new_run_id
 from tidegauge.instrumentation.spans.agent_names import AgentNames, plain_name
 from tidegauge.instrumentation.spans.convention_reader import convention_of, read_span
-from tidegauge.instrumentation.spans.dedupe import SeenModel, same_model_call
+from tidegauge.instrumentation.spans.dedupe import (
+    SeenModel,
+    same_call_elsewhere,
+    same_model_call,
+)
 from tidegauge.instrumentation.spans.external_run import (
     ExternalRun,
     Node,
@@ -96,20 +101,45 @@ class RecentModels:
             if not recent.scopes[oldest.scope]:
                 del recent.scopes[oldest.scope]
 
-    def run_of(self, seen: SeenModel, trace_id: int) -> ExternalRun | None:
+    def run_of(
+        self,
+        seen: SeenModel,
+        trace_id: int,
+        proves: Callable[[SeenModel, ExternalRun], bool] | None = None,
+    ) -> ExternalRun | None:
         """The run in which another instrumentation shows this call.
 
-        Of several, that of the same thread or task; else the one nearest in time.
+        Of several in its trace, that of the same thread or task; else the one nearest in time. A
+        run that is not in its trace is one only where that is proven, and there is but one.
+
+        Args:
+            seen: the call.
+            trace_id: its trace.
+            proves: whether a call in a run of another trace is proven to be this one, though it did
+                not end in the same thread or task; ``None``, none is.
         """
         recent = self._recent.get(0 if self._across_traces else trace_id)
         if recent is None or recent.scopes.keys() <= {seen.scope}:
             return None  # mostly there is but one, and nothing to be searched
-        found = [
-            (seen.beside(before), before.when.apart(seen.when), number, run)
-            for number, (before, run) in enumerate(reversed(recent.calls))
-            if seen.scope not in run.scopes and same_model_call(before, seen)
-        ]
-        return min(found)[-1] if found else None
+        found: list[tuple[bool, int, int, ExternalRun]] = []
+        elsewhere: list[tuple[SeenModel, ExternalRun]] = []
+        for number, (before, run) in enumerate(reversed(recent.calls)):
+            if seen.scope in run.scopes or not same_model_call(before, seen):
+                continue
+            if trace_id in run.traces:
+                apart = before.when.apart(seen.when)
+                found.append((seen.beside(before), apart, number, run))
+            elif (
+                self._across_traces and not run.recorded.ended and same_call_elsewhere(before, seen)
+            ):
+                elsewhere.append((before, run))
+        if found:
+            return min(found)[-1]
+        waiting = [one for one in elsewhere if not one[1].turns.has_results(one[0].when.end)]
+        runs = {run.recorded.id: run for before, run in waiting if not seen.beside(before)}
+        if not runs and proves is not None:
+            runs = {run.recorded.id: run for before, run in waiting if proves(before, run)}
+        return next(iter(runs.values())) if len(runs) == 1 else None
 
     def of(self, trace_id: int) -> list[tuple[SeenModel, ExternalRun]]:
         """Those of a trace, for :meth:`load`."""
@@ -138,8 +168,8 @@ class Grouping:
         defaults: labels of runs whose spans have none.
         max_runs: open runs held; one more ends the one idle for longest.
         idle_seconds: a run without a span for so long is ended when the next one opens.
-        across_traces: whether a call that two traces show makes one run of them; without, no trace
-            depends on another.
+        across_traces: whether a call that two traces are proven to show makes one run of them;
+            without, no trace depends on another.
         clock: seconds.
 
     Attributes:
@@ -364,7 +394,7 @@ class Grouping:
                 span_faults.drop("no_agent")
                 return None, False
             inner = inner[: inner.index(root)]
-            run = self._known(node, seen) or self._open(
+            run = self._known(node, seen, resource) or self._open(
                 *(root, inner, span, reading, self._handing_over(root)),
                 node=node,
                 resource=resource,
@@ -383,7 +413,7 @@ class Grouping:
             tool = tool_around(inner, waiting, unknown=bool(waiting) and not waited_for)
         while child := child_root(inner, tool, reading.info, run.agent):
             inner = inner[: inner.index(child)]
-            child.run = self._known(node, seen)
+            child.run = self._known(node, seen, resource)
             if child.run is None:
                 around = run.handed_on()
                 child.run = self._open(
@@ -438,12 +468,46 @@ class Grouping:
             return None  # that one may be at work beside it
         return self._handed_over.pop(root.trace_id, None)
 
-    def _known(self, node: Node, seen: SeenModel | None) -> ExternalRun | None:
-        """The run that another instrumentation shows in another trace."""
-        run = None if seen is None else self._models.run_of(seen, node.trace_id)
-        if run is None or self._across_traces or node.trace_id in run.traces:
-            return run
-        return None
+    def _known(
+        self, node: Node, seen: SeenModel | None, resource: Mapping[str, Any]
+    ) -> ExternalRun | None:
+        """The run in which another instrumentation shows a call, in another trace perhaps."""
+        if seen is None:
+            return None
+
+        def proves(before: SeenModel, run: ExternalRun) -> bool:
+            if not (before.model.calls and seen.model.calls):
+                return False
+            infos = (seen.model.info, *(each.info() for each in node.lineage()))
+            conversation = next((one.conversation for one in infos if one.conversation), None)
+            return self._proves(before, run, seen, resource, conversation)
+
+        return self._models.run_of(seen, node.trace_id, proves)
+
+    def _proves(
+        self,
+        before: SeenModel,
+        run: ExternalRun,
+        seen: SeenModel,
+        resource: Mapping[str, Any],
+        conversation: str | None,
+    ) -> bool:
+        """Whether the process and conversation of two calls show that they are one.
+
+        Args:
+            before: one of them.
+            run: the run that it is in.
+            seen: the other.
+            resource: the process that the other was made in: here, both were.
+            conversation: that of the other; ``None``, not known.
+        """
+        theirs = run.recorded.event.conversation
+        if conversation and theirs:
+            return conversation == theirs
+        # Threads that an event loop hands work to: one callback handler after the other.
+        if seen.place or before.place:
+            return False
+        return None not in [call.id for one in (before, seen) for call in one.model.calls or ()]
 
     def _open(
         self,

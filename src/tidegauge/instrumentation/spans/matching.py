@@ -246,6 +246,12 @@ class SpanTurns(TurnTracker):
         with here.critical, self._lock:
             return [call.name for call in self._open_calls() if call.result is None]
 
+    def has_results(self, since: int) -> bool:
+        """Whether a call that was chosen at this time has a result, in nanoseconds."""
+        with here.critical, self._lock:
+            turns = [one for one in (*self._turns(), *self._recent) if one.since == since]
+            return any(call.result is not None for turn in turns for call in turn.calls)
+
     def is_new(self, tool: ToolSpan) -> bool:
         """Whether the id of a tool's call shows that it is none of the calls so far."""
         if tool.id is None:

@@ -37,6 +37,7 @@ from typing import Any, Final
 from tidegauge._span_faults import span_faults
 from tidegauge.instrumentation.recorder import Recorder
 from tidegauge.instrumentation.spans.convention_reader import may_enclose_run
+from tidegauge.instrumentation.spans.dedupe import SeenModel
 from tidegauge.instrumentation.spans.external_run import (
     ExternalRun,
     Node,
@@ -431,6 +432,19 @@ class ArrivedSpans(Grouping):
 
     def _late(self) -> None:
         self.late_calls += 1
+
+    def _proves(
+        self,
+        before: SeenModel,
+        run: ExternalRun,
+        seen: SeenModel,
+        resource: Mapping[str, Any],
+        conversation: str | None,
+    ) -> bool:
+        service = service_of(resource)
+        if not service or service != run.service or before.clock != seen.clock:
+            return False
+        return bool(conversation) and conversation == run.recorded.event.conversation
 
     def _climb(self, node: Node, run: ExternalRun) -> None:
         """The assumed root of a run has arrived: it may have been the wrong one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -219,5 +220,34 @@ def test_equal_agents_at_once_under_two_instrumentations_stay_two_runs(kind):
     with testing.capture() as seen:
         listener = Listener(seen)
         for root in by_threads() if kind == "threads" else asyncio.run(by_tasks()):
+            root.end()
+    assert [len(steps) for steps in listener.steps.values()] == [2, 2]
+
+
+@pytest.mark.parametrize("later", [0, 5, 100])
+def test_agents_of_two_threads_with_equal_call_ids_stay_two_runs(later):
+    """Each under an instrumentation of its own, and their models count calls from zero."""
+    call = {"type": "tool_call", "id": "call_0", "name": "look", "arguments": {"q": 1}}
+    said = json.dumps([{"role": "assistant", "parts": [call]}])
+    processor = TidegaugeSpanProcessor()
+    made = provider(processor)
+
+    def work(scope, start):
+        tracer = made.get_tracer(scope)
+        root = tracer.start_span("agent", attributes=AGENT)
+        inside = trace.set_span_in_context(root)
+        chose = {**MODEL, "gen_ai.output.messages": said}
+        for since in (start, start + 20):
+            tracer.start_span("chat", inside, attributes=chose, start_time=since).end(since + 10)
+        return root
+
+    with testing.capture() as seen:
+        listener = Listener(seen)
+        with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as two:
+            roots = [
+                one.submit(work, "left", 1_000).result(),
+                two.submit(work, "right", 1_000 + later).result(),
+            ]
+        for root in roots:
             root.end()
     assert [len(steps) for steps in listener.steps.values()] == [2, 2]

@@ -159,6 +159,88 @@ def test_reported_one_by_one_the_numbers_are_those_of_the_process(live) -> None:
     assert without_names(measured) == without_names(expected)
 
 
+SERVICE = {"service.name": "agents", "host.name": "vm"}
+THERE = {"resource": SERVICE, "conversation": "c1", "arguments": {"q": 1}, "id": "call_0"}
+
+
+def shown(trace_id: int, scope: str, start: int, **changed: Any) -> list[SpanData]:
+    """An agent with one call that it makes twice, as one instrumentation shows it."""
+    one = {**THERE, **changed}
+    call = {
+        "type": "tool_call",
+        "id": one["id"],
+        "name": one.get("name", "look"),
+        "arguments": one["arguments"],
+    }
+    output = json.dumps([{"role": "assistant", "parts": [call]}])
+    model = {"gen_ai.operation.name": "chat", "gen_ai.output.messages": output}
+    if one["conversation"]:
+        model["gen_ai.conversation.id"] = one["conversation"]
+    agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "helper"}
+    given = {"resource": one["resource"]}
+    return [
+        SpanData(trace_id, 2, 1, "chat", scope, model, start, start + 10, **given),
+        SpanData(trace_id, 3, 1, "chat", scope, model, start + 30, start + 40, **given),
+        SpanData(trace_id, 1, None, "agent", scope, agent, start - 1, start + 50, **given),
+    ]
+
+
+def in_one_server(*traces: list[SpanData]) -> list[int]:
+    """The steps of each run."""
+    spans = sorted([span for spans in traces for span in spans], key=lambda span: span.end)
+    with testing.capture() as seen:
+        live = Live(seen)
+        for span in spans:
+            live.take(span)
+        live.assembly.close()
+        return [steps for _, steps in live.runs()]
+
+
+def test_two_instrumentations_show_one_run_in_a_trace_each() -> None:
+    assert in_one_server(shown(1, "left", 1_000), shown(2, "right", 1_001)) == [2]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"conversation": None}, id="no conversation"),
+        pytest.param({"conversation": "c2"}, id="another conversation"),
+        pytest.param({"resource": {**SERVICE, "service.name": "others"}}, id="another service"),
+        pytest.param({"resource": {"host.name": "vm"}}, id="a service without a name"),
+        pytest.param({"resource": {**SERVICE, "host.name": "vm2"}}, id="another host"),
+        pytest.param({"id": "call_1"}, id="another id"),
+        pytest.param({"arguments": {"q": 2}}, id="another call"),
+        pytest.param({"name": "read"}, id="another tool"),
+    ],
+)
+def test_without_proof_that_it_is_one_call_each_trace_stands_alone(changed: Any) -> None:
+    assert in_one_server(shown(1, "left", 1_000), shown(2, "right", 1_001, **changed)) == [2, 2]
+
+
+def test_a_call_of_another_time_is_another_one() -> None:
+    assert in_one_server(shown(1, "left", 1_000), shown(2, "right", 1_100)) == [2, 2]
+    there = {"resource": {**SERVICE, "host.name": "vm2"}}
+    assert in_one_server(shown(1, "left", 1_000), shown(2, "right", 1_100, **there)) == [2, 2]
+
+
+def test_of_two_runs_that_it_may_be_in_it_is_in_none() -> None:
+    both = shown(1, "left", 1_000), shown(2, "left", 1_002)
+    assert in_one_server(*both, shown(3, "right", 1_004)) == [2, 2, 2]
+
+
+def test_a_call_that_has_its_result_is_not_made_again_in_another_trace() -> None:
+    first = shown(1, "left", 1_000)
+    done = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "look",
+        "gen_ai.tool.call.id": "call_0",
+        "gen_ai.tool.call.result": "nothing",
+    }
+    tool = SpanData(1, 9, 1, "execute_tool look", "left", done, 1_010, 1_012, resource=SERVICE)
+    assert in_one_server([*first, tool], shown(2, "right", 1_001)) == [2]
+    assert in_one_server([*first, tool], shown(2, "right", 1_009)) == [2, 2]
+
+
 def test_what_is_kept_is_emitted_before_a_second_is_over() -> None:
     with testing.capture() as seen:
         live = Live(seen)
