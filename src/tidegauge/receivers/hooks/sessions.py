@@ -12,11 +12,11 @@ runs, and can be refused.
 - *Order*: calls of a step are sorted, because the hooks of parallel calls come in any order.
 - *Twice*: hooks that are installed in two places report each event twice. A prompt that is repeated
   before its first call, and a call with the id of one that has not ended, or was refused within the
-  last second, are the same again.
+  last second, are the same again, if tool and arguments are.
 - *Read*: files, to-do lists and test runs are read from the calls by
   :class:`~tidegauge.instrumentation.extractors.CodingAgent`, unless the recorder has extractors.
 - *Lost*: a call that another hook refused, or a person, has no result. It is over when another one
-  begins a second after it; its result stays unknown.
+  begins a second after it, or with its id; its result stays unknown.
 - *Tokens*: hooks do not report them. What the session's file says of the answer that chose a call
   is read when the call begins, or ends, and counts for its step.
 - *Spans*: a run's span is open while the run is. Those of its calls are made when their step is
@@ -420,7 +420,9 @@ class HookSessions:
         """The answer to a call that is reported twice; ``None``, it is not."""
         if event.call_id is None:
             return None
-        if event.call_id in run.open:
+        known = run.open.get(event.call_id)
+        same = known is not None and known.name == event.tool
+        if known is not None and same and same_value(known.arguments, event.arguments):
             return ALLOW
         last = run.refused
         if last is None or (last.key, last.digest) != (event.call_id, digest):
@@ -430,7 +432,9 @@ class HookSessions:
     def _begin(self, run: _SessionRun, event: HookEvent, digest: str) -> tuple[str, TurnCall, bool]:
         """A call begins: its key, the call, and whether it was made before."""
         now = self._clock()
-        if run.group and now - run.begun > self._limits.round_seconds:
+        # The id of an open call: many models count from zero again in each answer.
+        lost = event.call_id is not None and run.open.pop(event.call_id, None) is not None
+        if lost or (run.group and now - run.begun > self._limits.round_seconds):
             self._report_group(run)
         run.begun = now
         run.calls += 1

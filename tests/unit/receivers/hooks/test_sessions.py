@@ -245,6 +245,19 @@ def test_calls_without_ids_are_joined_by_tool_and_arguments(watched: Open) -> No
     assert one.reports[0].loops == [(2, 1, 1, 1)]
 
 
+def test_a_call_with_the_id_of_one_that_was_lost_is_another_one(watched: Open) -> None:
+    """The ids of many models are counted from zero in each answer."""
+    one = watched()
+    one.give("codex", "prompt")
+    one.give("codex", "call", "call_0", "", {"command": "a"})  # a person refuses it
+    one.give("codex", "call", "call_0", "", {"command": "b"})
+    one.give("codex", "call", "call_0", "", {"command": "b"})  # its hook is in two places
+    one.give("codex", "result", "call_0", "of b", {"command": "b"})
+    one.give("codex", "end")
+    steps = [[call.arguments["command"] for call in step.calls] for step in one.steps]  # type: ignore[index]
+    assert steps == [["a"], ["b"]]
+
+
 def test_parallel_calls_that_repeat_are_refused_together(watched: Open) -> None:
     one = watched(acts=True, limits=SessionLimits(beside_seconds=0.5))
     one.give("codex", "prompt")
