@@ -44,6 +44,7 @@ CONDITIONS: Final[Mapping[str, Sequence[float]]] = {
     "recurrence": (1, 2, 3),
     "novelty": (0.25, 0.1),
     "repetition": (2, 3, 4),
+    "repetition_recent": (4, 5, 6, 8),
     "stagnation": (20, 25, 30),
 }
 """Signals and the thresholds to compare."""
@@ -53,7 +54,7 @@ NEAR_LOOP_SIGNALS: Final = (
     ("loop_repeats", 2.0),
     ("stuck_streak", 4.0),
     ("recurrence", 2.0),
-    ("repetition", 4.0),
+    ("repetition_recent", 5.0),
 )
 """The settings of the table of near-loops."""
 

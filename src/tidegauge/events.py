@@ -318,6 +318,7 @@ class RunSummary(NamedTuple):
     novelty: float | None = None
     recurrence_max: int | None = None
     repetition: float | None = None
+    repetition_recent: float | None = None
     stagnation: float | None = None
     loop_entropy: float | None = None
     other_entropy: float | None = None

@@ -208,6 +208,7 @@ def test_the_tables_of_the_docs_are_those_of_the_signals(recorded_runs: Path) ->
         shares.setdefault(signal, {})[float(threshold)] = int(count) / int(runs)
     for rule in DEFAULT_RULES:
         assert shares[rule.signal][rule.threshold] < 0.004
+    assert shares["repetition_recent"][8] < 0.004  # what docs/metrics/repetition.md says of it
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ records up to some moment and gives, by name, what the metric's public attribute
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from itertools import groupby, pairwise, takewhile
@@ -317,8 +318,10 @@ def repetition(moments, window=16):
         0.0 if mutates and t not in observed else action_similarity(steps[: t + 1], window)["value"]
         for t, (_, mutates) in enumerate(issued)
     ]
+    amounts = [one * one / (2 if t in paid_off else 1) for t, one in enumerate(alike)]
     return {
-        "total": sum(one**2 / (2 if t in paid_off else 1) for t, one in enumerate(alike)),
+        "total": sum(amounts),
+        "recent": math.fsum(amounts[-window:]),
         "current": alike[-1] / (2 if len(alike) - 1 in paid_off else 1) if alike else 0.0,
         "similarity": action_similarity(steps, window)["value"],
     }

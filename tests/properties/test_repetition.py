@@ -23,7 +23,7 @@ def take(repetition, moment, alike):
         _, t, new = moment
         likeness, mutates = alike[t]
         latest = t == len(alike) - 1
-        repetition.observe(likeness, new=new, latest=latest, failed=mutates)
+        repetition.observe(t, likeness, new=new, latest=latest, failed=mutates)
 
 
 @given(streams.moments())
@@ -32,7 +32,10 @@ def test_repetition_is_what_its_definition_gives_at_every_moment(moments):
     for count, moment in enumerate(moments, 1):
         take(repetition, moment, alike)
         fields = {name: getattr(repetition, name) for name in ("total", "current", "similarity")}
-        assert fields == pytest.approx(batch.repetition(moments[:count]))
+        expected = batch.repetition(moments[:count])
+        # Nothing is added up on the way, so that the sum is exact.
+        assert repetition.recent == expected.pop("recent")
+        assert fields == pytest.approx(expected)
 
 
 @given(streams.moments(), st.data())
@@ -46,7 +49,8 @@ def test_it_moves_to_another_process_in_the_middle(moments, data):
     for moment in moments[cut:]:
         take(moves, moment, list(alike))
         take(stays, moment, alike)
-        assert (moves.total, moves.current) == (stays.total, stays.current)
+        read = [(one.total, one.recent, one.current) for one in (moves, stays)]
+        assert read[0] == read[1]
     assert moves.state() == stays.state()
 
 
@@ -64,3 +68,25 @@ def test_it_keeps_no_more_than_the_last_actions():
     for t in range(1_000):
         repetition.issue(ChosenAction(t, frozenset({t})))
     assert len(repetition._similarity._recent) == 16
+    assert list(repetition._recent) == list(range(984, 1_000))
+
+
+def test_a_long_run_does_not_add_up():
+    """Two kinds of honest calls in turn: the sum of the run grows for ever, the recent one not."""
+    repetition = Repetition()
+    for t in range(200):
+        alike = repetition.issue(ChosenAction(t, frozenset({t, t + 1, t + 2, -1})))
+        repetition.observe(t, alike, new=True, latest=True)
+    assert repetition.total > 20
+    assert repetition.recent == pytest.approx(16 * 0.36 / 2)
+
+
+def test_a_result_that_comes_late_corrects_only_what_is_still_recent():
+    repetition = Repetition()
+    for t in range(20):
+        repetition.issue(ChosenAction(t, frozenset({1})))
+    assert (repetition.recent, repetition.total) == (16, 19)
+    repetition.observe(3, 1.0, new=True, latest=False)
+    assert (repetition.recent, repetition.total) == (16, 18.5)
+    repetition.observe(4, 1.0, new=True, latest=False)
+    assert (repetition.recent, repetition.total) == (15.5, 18)

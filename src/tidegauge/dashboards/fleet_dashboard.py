@@ -52,7 +52,7 @@ from tidegauge.streaming_metrics.loop_cost import LOOP_SECONDS, LOOP_TOKENS
 from tidegauge.streaming_metrics.loops import LOOP_STEPS, RUN_LOOP_REPEATS, RUNS_LOOPING
 from tidegauge.streaming_metrics.novelty import NOVELTY
 from tidegauge.streaming_metrics.recurrence import RECURRENCE
-from tidegauge.streaming_metrics.repetition import ACTION_SIMILARITY, REPETITION
+from tidegauge.streaming_metrics.repetition import ACTION_SIMILARITY, REPETITION, REPETITION_RECENT
 from tidegauge.streaming_metrics.run_counts import (
     NOT_COMPARABLE,
     RUNS_ACTIVE,
@@ -227,9 +227,11 @@ def _near_loops() -> list[Panel]:
         lines(
             "Stagnation, repetition and recurrence of active runs",
             "The highest of each. Stagnation rises with every step, so a ramp alone is a long run; "
-            "a ramp of repetition or recurrence is a run that does the same again.",
+            "a ramp of repetition or recurrence is a run that does the same again, or a long one. "
+            "The recent repetition, of the last 16 steps, does not add up.",
             Query(_worst(STAGNATION, "max"), "highest stagnation"),
             Query(_worst(REPETITION, "max"), "highest repetition"),
+            Query(_worst(REPETITION_RECENT, "max"), "highest recent repetition"),
             Query(_worst(RECURRENCE, "max"), "highest recurrence"),
             unit=SCORE,
         ).span(8),

@@ -22,7 +22,11 @@ from tidegauge.streaming_metrics.loops import LOOPS, RUN_LOOP_REPEATS
 from tidegauge.streaming_metrics.novelty import RUN_NOVELTY
 from tidegauge.streaming_metrics.progress_auv import RUN_PROGRESS, RUN_PROGRESS_AUV
 from tidegauge.streaming_metrics.recurrence import RUN_RECURRENCE
-from tidegauge.streaming_metrics.repetition import RUN_ACTION_SIMILARITY, RUN_REPETITION
+from tidegauge.streaming_metrics.repetition import (
+    RUN_ACTION_SIMILARITY,
+    RUN_REPETITION,
+    RUN_REPETITION_RECENT,
+)
 from tidegauge.streaming_metrics.run_counts import RUN_STEPS, STEP_DURATION
 from tidegauge.streaming_metrics.stagnation import RUN_STAGNATION
 from tidegauge.streaming_metrics.stale_score import RUN_STALE_SCORE, STALE_SCORE_MAX
@@ -160,6 +164,7 @@ def _repetition() -> list[Panel]:
             f"a step while the run works, and faster while it repeats itself. {unmeasured}",
             Query(_of_run(RUN_STAGNATION), "stagnation"),
             Query(_of_run(RUN_REPETITION), "repeated steps"),
+            Query(_of_run(RUN_REPETITION_RECENT), "repeated of the last 16 steps"),
             Query(_of_run(RUN_STEPS), "steps"),
             unit=SCORE,
         ),

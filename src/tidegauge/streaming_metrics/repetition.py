@@ -7,6 +7,7 @@ what best distinguishes runs that fail from those that succeed, beside their len
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
@@ -32,12 +33,16 @@ __all__ = [
     "DECLARATION",
     "REPEATED_STEPS",
     "REPETITION",
+    "REPETITION_RECENT",
     "RUN_ACTION_SIMILARITY",
     "RUN_REPETITION",
+    "RUN_REPETITION_RECENT",
     "ActionSimilarity",
     "Repetition",
 ]
 
+_WINDOW: Final = 16
+"""How many actions back an action is compared, and how many of the last make the recent sum."""
 _PAID_OFF: Final = 0.5
 """What an action counts, of its likeness, once its result is new to the run."""
 
@@ -65,7 +70,7 @@ class ActionSimilarity(Metric[ChosenAction]):
     takes: ClassVar[type] = ChosenAction
     __slots__ = ("_current", "_recent", "window")
 
-    def __init__(self, *, window: int = 16) -> None:
+    def __init__(self, *, window: int = _WINDOW) -> None:
         self.window = window
         self._recent: deque[frozenset[int]] = deque(maxlen=window)
         self._current: float | None = None
@@ -109,7 +114,10 @@ class Repetition(Stateful):
     An action counts when it is issued; once its result is new to the run, only half
     of that stays. A call that changes something counts nothing, unless it fails.
 
-    O(1) a step.
+    The sum over the run grows with honest work, too, if the run is long; :attr:`recent` is that
+    of the last 16 actions alone.
+
+    O(1) a step. Memory: what each of the last 16 actions counts.
 
     Attributes:
         total: the sum, in steps: each adds from 0 to 1.
@@ -118,15 +126,18 @@ class Repetition(Stateful):
     >>> repetition = Repetition()
     >>> for t in range(3):
     ...     alike = repetition.issue(ChosenAction(t, frozenset({1, 2})))
-    ...     repetition.observe(alike, new=t == 0, latest=True)
-    >>> repetition.total, repetition.current
-    (2.0, 1.0)
+    ...     repetition.observe(t, alike, new=t == 0, latest=True)
+    >>> repetition.total, repetition.recent, repetition.current
+    (2.0, 2.0, 1.0)
     """
 
-    __slots__ = ("_similarity", "current", "total")
+    version: ClassVar[int] = 2
+    __slots__ = ("_recent", "_similarity", "current", "total")
 
     def __init__(self) -> None:
         self._similarity = ActionSimilarity()
+        # What the last actions count, by step, in order; None, the state before did not keep it.
+        self._recent: dict[int, float | None] = {}
         self.total = 0.0
         self.current = 0.0
 
@@ -135,8 +146,13 @@ class Repetition(Stateful):
         self._similarity.update(step)  # compares before it keeps; what follows cannot raise
         alike = self._similarity.value or 0.0
         counted = 0.0 if mutates else alike
-        self.total += counted * counted
+        squared = counted * counted
+        self.total += squared
         self.current = counted
+        recent = self._recent
+        recent[step.t] = squared
+        if len(recent) > _WINDOW:
+            del recent[next(iter(recent))]
         return alike
 
     @property
@@ -144,10 +160,22 @@ class Repetition(Stateful):
         """Likeness of the last action, whether it counts or not."""
         return self._similarity.value
 
-    def observe(self, alike: float, *, new: bool, latest: bool, failed: bool = False) -> None:
+    @property
+    def recent(self) -> float | None:
+        """The sum over the last 16 actions; ``None``, a state of 0.1 did not keep what they count.
+
+        It is added up when it is read, because sums that go up and down collect rounding errors.
+        """
+        amounts = [one for one in self._recent.values() if one is not None]
+        return math.fsum(amounts) if len(amounts) == len(self._recent) else None
+
+    def observe(
+        self, t: int, alike: float, *, new: bool, latest: bool, failed: bool = False
+    ) -> None:
         """Take the result of an action.
 
         Args:
+            t: the step.
             alike: what :meth:`issue` returned for it.
             new: whether this result is new to the run.
             latest: whether no action was issued since.
@@ -155,6 +183,8 @@ class Repetition(Stateful):
         """
         counted = _PAID_OFF if new else 1.0
         self.total += (counted - (0.0 if failed else 1.0)) * alike * alike
+        if t in self._recent:
+            self._recent[t] = counted * alike * alike
         if latest:
             self.current = counted * alike
 
@@ -170,7 +200,7 @@ def _observed(run: RunView, repetition: Repetition, step: ObservedStep) -> None:
     alike = step.likeness
     new = step.outcome is not None and run.of(Novelty).latest
     if new or step.mutates:
-        repetition.observe(alike, new=new, latest=step.latest, failed=step.mutates)
+        repetition.observe(step.t, alike, new=new, latest=step.latest, failed=step.mutates)
     run.totals.repeated_steps += addable(alike * alike * (_PAID_OFF if new else 1))
 
 
@@ -208,6 +238,15 @@ REPETITION: Final = MetricDefinition(
     labels=(*GROUP_LABELS, "stat"),
     values=("mean", "max"),
 )
+REPETITION_RECENT: Final = MetricDefinition(
+    "tidegauge_repetition_recent",
+    "gauge",
+    "steps",
+    "Squared similarities of the last 16 actions of an active run, added up: mean and "
+    "maximum. Absent unless repetition is measured.",
+    labels=(*GROUP_LABELS, "stat"),
+    values=("mean", "max"),
+)
 RUN_ACTION_SIMILARITY: Final = MetricDefinition(
     "tidegauge_run_action_similarity",
     "gauge",
@@ -221,6 +260,14 @@ RUN_REPETITION: Final = MetricDefinition(
     "gauge",
     "steps",
     "Squared similarities of the run's actions, added up. Only for the most troubled active runs.",
+    labels=(*GROUP_LABELS, "run"),
+)
+RUN_REPETITION_RECENT: Final = MetricDefinition(
+    "tidegauge_run_repetition_recent",
+    "gauge",
+    "steps",
+    "Squared similarities of the run's last 16 actions, added up. Only for the most troubled "
+    "active runs.",
     labels=(*GROUP_LABELS, "run"),
 )
 
@@ -238,10 +285,11 @@ DECLARATION: Final = Declaration(
     observed=_observed,
     brought_by_start=lambda started, settings: settings.repetition,
     sums=(Sum("repeated_steps", zero_amount),),
-    absent={"similarity": None, "repetition": None},
+    absent={"similarity": None, "repetition": None, "repetition_recent": None},
     report=lambda run, repetition: {
         "similarity": repetition.current,
         "repetition": repetition.total,
+        "repetition_recent": repetition.recent,
     },
     signals=(
         Signal(
@@ -264,14 +312,27 @@ DECLARATION: Final = Declaration(
             threshold="positive",
             reads_words=True,
         ),
+        Signal(
+            name="repetition_recent",
+            read=_read("recent"),
+            help="squared similarities of the last 16 actions, added up: as repetition, but a long "
+            "run does not add up; measures repetition",
+            message=lambda now, at: (
+                f"{now.repetition_recent:.3g} of the last 16 steps repeated earlier ones"
+            ),
+            threshold="positive",
+            reads_words=True,
+        ),
     ),
     of_group=(
         Measured(REPEATED_STEPS, _repeated_steps),
         Measured(ACTION_SIMILARITY, over_active_runs("similarity")),
         Measured(REPETITION, over_active_runs("repetition")),
+        Measured(REPETITION_RECENT, over_active_runs("repetition_recent")),
     ),
     of_run=(
         Measured(RUN_ACTION_SIMILARITY, lambda run: run.similarity),
         Measured(RUN_REPETITION, lambda run: run.repetition),
+        Measured(RUN_REPETITION_RECENT, lambda run: run.repetition_recent),
     ),
 )

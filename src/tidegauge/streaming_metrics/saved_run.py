@@ -129,7 +129,7 @@ def _upgraded(state: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **state,
         "metrics": {
-            name: _with_stale_score(data)
+            name: _with_recent(data) if name == "repetition" else _with_stale_score(data)
             for name, data in state["metrics"].items()
             if name not in _BEGUN_AGAIN
         },
@@ -162,6 +162,14 @@ def _with_stale_score(state: Mapping[str, Any]) -> Mapping[str, Any]:
     if state["metric"] != "StaleScore":
         return {**state, "fields": fields}
     return {**state, "version": 2, "fields": {**fields, "_acknowledged": False, "_result": None}}
+
+
+def _with_recent(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The state of the repetition, without what its last actions counted, which it did not keep."""
+    fields = state["fields"]
+    last = len(from_plain(fields["_similarity"]["fields"]["_recent"]))
+    recent = to_plain({t - last: None for t in range(last)})  # before any step that is to come
+    return {**state, "version": 2, "fields": {**fields, "_recent": recent}}
 
 
 _BEFORE: Final = 5

@@ -43,6 +43,7 @@ _SUMMARY: Final = (
     names.NOVELTY,
     names.RECURRENCE_MAX,
     names.REPETITION,
+    names.REPETITION_RECENT,
     names.STAGNATION,
     names.LOOP_ENTROPY,
     names.OTHER_ENTROPY,

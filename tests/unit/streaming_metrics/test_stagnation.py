@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 import tidegauge
+from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
 from tidegauge.policies import SCORES, Rule, Threshold
+from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.registry import SIGNALS
 from tidegauge.testing import Capture, capture
 
@@ -37,6 +39,7 @@ def test_one_number_on_every_surface() -> None:
     for name, metric in (
         ("stagnation", "stagnation"),
         ("repetition", "repetition"),
+        ("repetition_recent", "repetition_recent"),
         ("similarity", "action_similarity"),
     ):
         value = getattr(report, name)
@@ -51,15 +54,39 @@ def test_one_number_on_every_surface() -> None:
     attributes = seen.spans[-1].attributes
     assert attributes["tidegauge.stagnation"] == report.stagnation
     assert attributes["tidegauge.repetition"] == report.repetition
+    assert attributes["tidegauge.repetition_recent"] == report.repetition_recent
     assert attributes["tidegauge.novelty"] == report.novelty == 0.25
     assert rows["tidegauge_new_results_total"] == {group: 1}
     assert rows["tidegauge_results_total"] == {group: 4}
+
+
+def test_a_long_honest_read_reaches_every_threshold_but_that_of_the_recent_sum() -> None:
+    """The numbers of docs/stop-rules-measured.md, The default thresholds."""
+    engine = Engine(clock=None, repetition=True)
+    engine.run_started(RunStarted(run="r"))
+    pages: dict[tuple[str, float], int] = {}
+    for page in range(1, 201):
+        arguments = {"path": "src/big.py", "offset": 200 * page, "limit": 200}
+        engine.step_issued(Step("r", (Call("read_file", arguments),)))
+        signals = engine.step_observed(Outcome("r", (CallResult(f"text {page}", False),)))
+        assert signals is not None
+        for name, at in (
+            ("repetition", 3),
+            ("stagnation", 25),
+            ("repetition_recent", 5),
+            ("repetition_recent", 8),
+        ):
+            if getattr(signals, name) >= at:
+                pages.setdefault((name, at), page)
+    expected = {("repetition", 3): 9, ("stagnation", 25): 12, ("repetition_recent", 5): 14}
+    assert pages == expected
 
 
 def test_without_the_switch_it_is_absent() -> None:
     with capture() as seen:
         report, signals, rows = searched(seen)
     assert (report.stagnation, report.repetition, signals.similarity) == (None, None, None)
+    assert (report.repetition_recent, signals.repetition_recent) == (None, None)
     assert not [name for name in rows if "stagnation" in name or "repe" in name.split("_")[1]]
 
 
