@@ -80,7 +80,8 @@ def test_what_was_not_measured_has_no_score() -> None:
 @pytest.mark.parametrize("name", sorted(READ))
 def test_only_what_is_made_of_words_reads_them(name: str) -> None:
     """A score that reads words without saying so is not measured: the engine spares them."""
-    unread = signals(**{**MEASURED, "repetition": None, "similarity": None})
+    more = {**MORE, "repetition_recent": None}
+    unread = signals(**{**MEASURED, "repetition": None, "similarity": None, "more": more})
     assert (SCORES[name].read(unread) is None) is SCORES[name].reads_words
 
 
