@@ -44,11 +44,13 @@ _AGENTS: Final = re.compile(
 _CONTENTS: Final = re.compile(
     r"(^|[._-])(inputs?|outputs?|prompts?|completions?|messages|arguments|args|kwargs|tool_calls?"
     r"|questions?|answers?|contents?|generations?|reasoning|thoughts?|instructions|observations?"
-    r"|(request|response)_data|results?|responses?|requests?|query|conversation)$"
+    r"|(request|response)_data|results?|responses?|requests?|query|conversation)(\.|$)"
 )
-"""Attributes of which a span of an agent has one, and last words of contents in conventions that
-are not known here: such a span is taken for an agent's, too. The contents of all of its attributes
-are replaced, except those of the conventions for other things."""
+"""Attributes of which a span of an agent has one, and words for contents, as parts of names in
+conventions that are not known here: such a span is taken for an agent's, too. The contents of all
+of its attributes are replaced, except those of the conventions for other things."""
+_NO_AGENT: Final = re.compile(r"(db|messaging|faas)\.")
+"""More conventions for other things, whose contents are replaced on an agent's span only."""
 _OTHERS: Final = re.compile(
     r"(http|url|server|client|network|code|error|service|telemetry|deployment|thread|otel|process"
     r"|host|k8s|cloud|rpc|session|tidegauge(?!\.task$))\."
@@ -346,12 +348,16 @@ def _is_of_agent(attributes: Mapping[str, Any]) -> bool:
 
     >>> _is_of_agent({"lmnr.span.type": "TOOL"}), _is_of_agent({"acme.llmOutput": "text"})
     (True, True)
-    >>> _is_of_agent({"http.route": "/ask", "db.query.text": "SELECT 1"})
+    >>> _is_of_agent({"http.request.method": "GET", "db.query.text": "SELECT 1"})
     False
     """
     return any(
         _AGENTS.match(name)
-        or (isinstance(value, str) and _CONTENTS.search(_words(name)) and not _OTHERS.match(name))
+        or (
+            not isinstance(value, bool | int | float)
+            and _CONTENTS.search(_words(name))
+            and not (_OTHERS.match(name) or _NO_AGENT.match(name))
+        )
         for name, value in attributes.items()
     )
 

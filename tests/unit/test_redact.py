@@ -21,6 +21,7 @@ from opentelemetry.trace import Status, StatusCode
 
 from support.other_spans import Listener
 from tidegauge import redact, testing
+from tidegauge.instrumentation.spans.convention_reader import MARKER_ATTRIBUTES
 from tidegauge.instrumentation.spans.span import SpanData
 from tidegauge.receivers.otlp.assembly import Assembly
 from tidegauge.receivers.otlp.decoding import ReadLimits, decode_protobuf
@@ -138,6 +139,9 @@ def test_messages_keep_their_structure():
         {"logfire.msg_template": "Function: {name}", "logfire.msg": SECRET, "input": SECRET},
         {"acme.llmOutput": SECRET, "acme.note": SECRET},
         {"weave.inputs": json.dumps({"q": SECRET})},
+        {"input.value": SECRET},
+        {"acme.output.0": SECRET},
+        {"acme.inputs.question": SECRET, "acme.prompts": (SECRET, SECRET)},
     ],
 )
 def test_no_content_leaves(attributes):
@@ -145,7 +149,14 @@ def test_no_content_leaves(attributes):
 
 
 def test_other_spans_stay_as_they_are():
-    attributes = {"http.url": "http://shop", "db.statement": "SELECT 1"}
+    attributes = {
+        "http.url": "http://shop",
+        "http.request.body": "text",
+        "db.statement": "SELECT 1",
+        "db.query.text": "SELECT 1",
+        "messaging.message.id": "m",
+        "app.requests": 3,
+    }
     assert REDACTION.attributes(attributes) == attributes
 
 
@@ -278,6 +289,8 @@ def test_no_canary_leaves_in_any_recorded_convention(recorded_runs: Path) -> Non
             span = json.loads(line)
             given = span["attributes"]
             if not redact._is_of_agent(given):
+                # What tidegauge reads as an agent's has a marker.
+                assert MARKER_ATTRIBUTES.isdisjoint(given), (path.name, given)
                 continue
             sent = {
                 name: value if redact._is_safe(name) else with_canaries(value)

@@ -493,10 +493,11 @@ class AgentRun:
         if choice is None:
             return 0
         answer = choice.answer
-        self._rejected = frozenset() if by.accepted else by.answered
         if by.accepted:
             calls = tuple([call for call in answer.calls if call.id not in by.answered])
             answer = answer._replace(calls=calls)
+        else:
+            self._rejected |= by.answered  # until the model sees the answers
         if answer.calls:
             self._choose(choice._replace(answer=answer))
         else:
