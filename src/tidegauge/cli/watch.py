@@ -73,8 +73,9 @@ class WatchSettings:
         POLICY,
         None,
         "Rules such as loop_repeats=1:nudge,loop_repeats=2:block, or the file of a policy (.toml). "
-        "TIDEGAUGE_POLICY can name it, too. By default, a loop is nudged at its first repeated "
-        "step, refused from the second one, and stopped at the fifth.",
+        "TIDEGAUGE_POLICY can name it, too. By default, the third of equal steps is nudged, the "
+        "fourth refused, and the seventh stops the run; of several steps in turn, the second "
+        "round, the third and the sixth.",
     )
     guard: Any = setting(GUARD, None, GUARD_HELP)
     guard_share: float = setting(GUARD_SHARE, 1.0, GUARD_SHARE_HELP)
