@@ -67,6 +67,7 @@ class RecordedRuns:
         repetition: measure the similarity of actions also if the policy does not need it.
         loop_code: how loops are read: as in TIDE's code for texts, or for graphical interfaces.
         normaliser: how texts are compared, as of the engine.
+        detect_polls: whether calls that wait are taken for polls, as of the engine.
 
     Attributes:
         engine: the engine that measures.
@@ -79,10 +80,12 @@ class RecordedRuns:
         repetition: bool = False,
         loop_code: Literal["text", "gui"] = "text",
         normaliser: Comparison = "volatile",
+        detect_polls: bool = True,
     ) -> None:
         self.engine = Engine(
             clock=None,
             normaliser=normaliser,
+            detect_polls=detect_polls,
             max_runs=sys.maxsize,
             max_groups=sys.maxsize,
             max_actions=_MAX_ACTIONS,

@@ -12,6 +12,7 @@ import click
 
 from tidegauge.cli.command_settings import (
     COUNT,
+    DETECT_POLLS_HELP,
     FILE,
     FLAG,
     GUARD,
@@ -79,6 +80,7 @@ class WatchSettings:
     )
     guard: Any = setting(GUARD, None, GUARD_HELP)
     guard_share: float = setting(GUARD_SHARE, 1.0, GUARD_SHARE_HELP)
+    detect_polls: bool = setting(SWITCH, True, DETECT_POLLS_HELP)
     contents: bool = setting(
         FLAG, False, "Show prompts, arguments and results; off, show digests of them."
     )
@@ -272,6 +274,7 @@ def _pipeline(settings: WatchSettings) -> Pipeline:
         # The sessions end idle runs first, and give the reason.
         idle_seconds=settings.idle_seconds * 2 or 1.0,
         export="troubled" if settings.spans == "troubled" else "all",
+        detect_polls=settings.detect_polls,
         repetition=True,  # people are slower than words are read
         record_to=settings.record_to,
         guard=settings.guard,

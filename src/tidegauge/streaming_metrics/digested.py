@@ -49,6 +49,7 @@ from tidegauge.streaming_metrics.fingerprint import (
     round_name,
 )
 from tidegauge.streaming_metrics.known_graph import DistanceAnswer
+from tidegauge.streaming_metrics.polls import Polling, polling_of
 from tidegauge.streaming_metrics.records import amount, made
 from tidegauge.streaming_metrics.wording import words_of
 
@@ -94,6 +95,7 @@ class DigestedStep(NamedTuple):
         exact_action: digest of the round with its noise; ``None``, it has none.
         exact_state: digest of the state with its noise; ``None``, it has none.
         exact_calls: for each call, its digest with its noise; ``None``, no call has any.
+        polled: what each call does, as far as it concerns waiting; empty, nothing that is known.
     """
 
     run: str
@@ -117,6 +119,7 @@ class DigestedStep(NamedTuple):
     exact_action: bytes | None = None
     exact_state: bytes | None = None
     exact_calls: list[bytes] | None = None
+    polled: Sequence[Polling | None] = ()
 
 
 class DigestedOutcome(NamedTuple):
@@ -166,9 +169,19 @@ class Digester:
         words: whether the words of actions are compared.
         clues: whether the clues in the texts of steps are read.
         contents: whether the beginnings of arguments and results are shown to people.
+        polls: whether calls that wait, or look, are found; see
+            :mod:`~tidegauge.streaming_metrics.polls`.
     """
 
-    __slots__ = ("_of_arguments", "clues", "contents", "declarations", "normaliser", "words")
+    __slots__ = (
+        "_of_arguments",
+        "clues",
+        "contents",
+        "declarations",
+        "normaliser",
+        "polls",
+        "words",
+    )
 
     def __init__(
         self,
@@ -178,6 +191,7 @@ class Digester:
         words: bool = False,
         clues: bool = False,
         contents: bool = False,
+        polls: bool = True,
     ) -> None:
         self.normaliser = normaliser
         self._of_arguments = normaliser_of_arguments(normaliser)
@@ -185,6 +199,7 @@ class Digester:
         self.words = words
         self.clues = clues
         self.contents = contents
+        self.polls = polls
 
     def run(self, event: RunStarted) -> RunStarted:
         """The same event with plain text, numbers and identities in it."""
@@ -245,6 +260,11 @@ class Digester:
             or thinking(first.action) is not None
         ):
             calls, declared = self._declared(calls)
+        polled: Sequence[Polling | None] = ()
+        if self.polls:
+            polled = [polling_of(call) for call in chosen]
+            if not any(polled):
+                polled = ()
         given = seen is not ABSENT
         if cache is None and given:
             cache = ValueCache()  # states and arguments often are the same objects
@@ -289,6 +309,7 @@ class Digester:
             None if exact is None else round_digest(exact),
             exact_state,
             exact,
+            polled,
         )
         return made(DigestedStep, fields)
 
