@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tidegauge.receivers.hooks.sessions import HookSessions
     from tidegauge.receivers.transcripts.tails import Tails
 
-__all__ = ["WatchSettings", "watch"]
+__all__ = ["WatchSettings", "default_rules", "watch"]
 
 _HOST: Final = "127.0.0.1"
 _IDLE_CHECK_SECONDS: Final = 10.0
@@ -260,7 +260,7 @@ def _pipeline(settings: WatchSettings) -> Pipeline:
     elif is_file or os.environ.get("TIDEGAUGE_POLICY"):
         rules = DEFAULT_RULES
     else:
-        rules = _default_rules()
+        rules = default_rules()
     return configure(
         observe_only=not settings.act,
         metrics_host=_HOST,
@@ -284,8 +284,8 @@ def _pipeline(settings: WatchSettings) -> Pipeline:
     )
 
 
-def _default_rules() -> tuple[Rule, ...]:
-    """By the fourth identical step, the policy has acted twice."""
+def default_rules() -> tuple[Rule, ...]:
+    """The rules without ``--policy``: by the fourth identical step, they have acted twice."""
     from tidegauge.policies import DEFAULT_RULES, Rule
 
     return (
