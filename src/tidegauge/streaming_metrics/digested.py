@@ -261,10 +261,12 @@ class Digester:
         ):
             calls, declared = self._declared(calls)
         polled: Sequence[Polling | None] = ()
-        if self.polls:
-            polled = [polling_of(call) for call in chosen]
-            if not any(polled):
-                polled = ()
+        if self.polls and first is not None:
+            one = polling_of(first)
+            polled = polled if one is None else (one,)
+        elif self.polls:
+            found = [polling_of(call) for call in chosen]
+            polled = found if any(found) else polled
         given = seen is not ABSENT
         if cache is None and given:
             cache = ValueCache()  # states and arguments often are the same objects

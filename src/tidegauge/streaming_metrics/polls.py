@@ -64,7 +64,7 @@ def _set(words: str) -> frozenset[str]:
 _SHELLS: Final = SHELLS | _set("execute_command run_terminal_cmd run_in_terminal shell_command")
 _WAITING: Final = _set(
     """
-    bashoutput taskoutput agentoutputtool write_stdin wait wait_agent sleep
+    bashoutput taskoutput task_output agentoutputtool write_stdin wait wait_agent sleep
     read_background_output list_background_processes read_bash read_powershell read_agent
     """
 )
@@ -505,10 +505,10 @@ def written_polling(call: Call, digest: Callable[[str], str]) -> str:
         call: the call.
         digest: the written form of a name.
 
-    >>> written_polling(Call("bash", "sleep 5; cat build.log"), lambda name: name[:2])
-    '+waits+looks=bu'
-    >>> polling_of(Call("bash", "sha:a1+waits+looks=bu"))
-    Polling(waits=True, looks=frozenset({'bu'}), starts=None)
+    >>> written_polling(Call("bash", "sleep 5; cat build.log"), str.upper)
+    '+waits+looks=BUILD.LOG'
+    >>> polling_of(Call("bash", "sha:a1+waits+looks=b7"))
+    Polling(waits=True, looks=frozenset({'b7'}), starts=None)
     """
     found = polling_of(call)
     if found is None:

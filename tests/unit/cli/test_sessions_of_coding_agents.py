@@ -110,6 +110,24 @@ def test_a_session_becomes_a_recording(tidegauge: Any, tmp_path: Path) -> None:
     assert [(run["run"], run["steps"]) for run in runs] == [("codex-rollout-1", 1)]
 
 
+def test_a_sub_agent_of_gemini_is_one_run_in_the_folder_of_its_session(
+    tidegauge: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "shop" / "chats" / "s1" / "s2.jsonl"
+    file.parent.mkdir(parents=True)
+    call = {"id": "c1", "name": "ls", "args": {}, "status": "success"}
+    lines = [
+        {"sessionId": "s2", "projectHash": "p", "kind": "subagent"},
+        {"id": "1", "type": "user", "content": [{"text": "Find it."}]},
+        {"id": "2", "type": "gemini", "content": "", "toolCalls": [call]},
+        {"id": "3", "type": "user", "content": [{"text": "You have one final chance."}]},
+        {"id": "4", "type": "gemini", "content": "", "toolCalls": [{**call, "id": "c2"}]},
+    ]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    runs = tidegauge("replay", "--json", "--from", "gemini", str(tmp_path)).document["runs"]
+    assert [(run["run"], run["steps"]) for run in runs] == [("gemini-s2-1", 2)]
+
+
 UNSEEN = CAPTURED / "unseen"
 SESSIONS: dict[str, Any] = (
     json.loads((UNSEEN / "expected.json").read_text())

@@ -194,6 +194,7 @@ class TestCommands:
         ("write_stdin", {"session_id": 1, "chars": ""}, True),
         ("write_stdin", {"session_id": 1, "chars": "y\n"}, False),
         ("BashOutput", {"bash_id": "1"}, True),
+        ("task_output", {"task_id": "1"}, True),
         ("TaskOutput", {"task_id": "1", "block": True}, True),
         ("Read", {"file_path": "/tmp/a/tasks/b1.output"}, True),
         ("Read", {"file_path": "/tmp/a/build.log"}, False),
@@ -309,6 +310,21 @@ class TestInARun:
         assert run is not None
         report = run.report()
         assert (report.skipped_steps, report.stuck_streak) == (20, 1)
+
+    def test_every_call_of_a_round_must_wait(self) -> None:
+        waits = Call("Bash", {"command": "sleep 5; cat build.log"})
+        works = Call("Bash", {"command": "pytest"})
+        for other, skipped in ((waits, 4), (works, 0)):
+            engine = Engine(clock=None)
+            engine.run_started(RunStarted(run="r1"))
+            for _ in range(5):
+                engine.step_issued(Step("r1", (waits, other)))
+                engine.step_observed(
+                    Outcome("r1", (CallResult("a", False), CallResult("b", False)))
+                )
+            run = engine.get("r1")
+            assert run is not None
+            assert run.report().skipped_steps == skipped
 
     def test_what_is_declared_decides(self) -> None:
         declared = {"Bash": ToolDeclaration(mutates=False, key=lambda given: given["command"])}
