@@ -17,7 +17,6 @@ from tidegauge._net.hosts import is_loopback
 from tidegauge.cli.command_settings import (
     COUNT,
     FILE,
-    FLAG,
     GUARD,
     GUARD_HELP,
     GUARD_SHARE,
@@ -125,7 +124,7 @@ class MeasuringSettings(ServerSettings):
     task_group: str | None = setting(TEXT, None, "Task group of runs that name none.")
     t_max: int | None = setting(COUNT, None, "Turns within which success counts towards AUV.")
     repetition: bool = setting(
-        FLAG, False, "Measure how similar each action is to earlier ones: near-loops, stagnation."
+        SWITCH, True, "Measure how similar each action is to earlier ones: near-loops, stagnation."
     )
     guard: Any = setting(GUARD, None, GUARD_HELP)
     guard_share: float = setting(GUARD_SHARE, 1.0, GUARD_SHARE_HELP)

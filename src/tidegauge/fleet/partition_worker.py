@@ -68,7 +68,7 @@ class WorkerSettings:
     limits: AssemblyLimits = ASSEMBLY_LIMITS
     max_state_bytes: int = MAX_STATE_BYTES
     t_max: int | None = None
-    repetition: bool = False
+    repetition: bool = True
     max_groups: int = 200
     max_actions: int = 50
     commit_seconds: float = 1.0

@@ -116,7 +116,7 @@ class Engine:
         directed: bool = False,
         distance: Distance | None = None,
         declarations: Mapping[str, ToolDeclaration] | None = None,
-        repetition: bool = False,
+        repetition: bool = True,
         features: bool = False,
         loop_code: Literal["text", "gui"] = "text",
         clock: Callable[[], float] | None = time.monotonic,
