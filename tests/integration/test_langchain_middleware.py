@@ -639,7 +639,7 @@ except ImportError as error:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert completed.stdout.strip() == (
-        "MissingExtraError langchain is not installed: pip install 'tidegauge[langchain]'"
+        "MissingExtraError langchain is not installed: pip install '.[langchain]' in a clone"
     )
 
 

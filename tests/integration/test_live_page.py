@@ -471,7 +471,9 @@ def test_without_the_chart_library_the_numbers_are_there(
         ):
             go_round(run, rounds=3)
             page = opened.page
-            expect(page.locator("#note")).to_have_text("No charts: pip install 'tidegauge[page]'")
+            expect(page.locator("#note")).to_have_text(
+                "No charts: pip install '.[page]' in a clone"
+            )
             expect(page.locator("#sentence")).to_have_text("1 of 1 run is looping")
             expect(page.locator("#trail-rows tr")).to_have_count(6)
             assert page.locator("canvas").count() == 0

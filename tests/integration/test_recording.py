@@ -192,7 +192,7 @@ def test_recorded_runs_that_are_lived_again_are_recorded_alike(
         for report in engine.snapshot().active:
             sink.run_ended(RunEnded(run=report.run))
     # Recordings of digests have the similarity of actions, which is measured for them.
-    runs = RecordedRuns(Policy(), repetition=not contents)
+    runs = RecordedRuns(Policy())
     replay = Replay(runs)
     with path.open("rb") as stream:
         for line in read_lines(stream):

@@ -490,7 +490,7 @@ def test_a_url_that_cannot_be_read_is_refused_without_its_password(url: str) -> 
 def test_without_psycopg_it_says_what_to_install() -> None:
     code = "import tidegauge; tidegauge.configure(run_store='postgresql://host/name')"
     assert import_error("psycopg", code) == (
-        "MissingExtraError psycopg is not installed: pip install 'tidegauge[postgres]'"
+        "MissingExtraError psycopg is not installed: pip install '.[postgres]' in a clone"
     )
 
 

@@ -197,7 +197,6 @@ def _configure(port: int, record_file: Path | None) -> Pipeline:
         rules=_RULES,
         metrics_port=port,
         page_contents=True,
-        repetition=True,
         record_to=record_file,
         record_contents=True,
     )

@@ -101,7 +101,7 @@ def _about() -> str:
 def _packages() -> Iterator[str]:
     for requirement, extra in _requirements():
         if extra is None:
-            yield f"{requirement} {_version(requirement) or 'is missing: pip install tidegauge'}"
+            yield f"{requirement} {_version(requirement) or 'is missing: pip install . in a clone'}"
 
 
 def _extras() -> Iterator[str]:
@@ -113,7 +113,7 @@ def _extras() -> Iterator[str]:
         versions = {name: _version(name) for name in names if name != "tidegauge"}
         missing = [name for name, version in versions.items() if version is None]
         if missing:
-            yield f"{extra}: no {', '.join(missing)}; pip install 'tidegauge[{extra}]'"
+            yield f"{extra}: no {', '.join(missing)}; pip install '.[{extra}]' in a clone"
         else:
             yield f"{extra}: {', '.join(f'{name} {it}' for name, it in versions.items())}"
 

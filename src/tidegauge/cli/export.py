@@ -53,7 +53,7 @@ def export(settings: ExportSettings) -> None:
       tidegauge export --records summaries.jsonl decisions.jsonl -o tables
       tidegauge export runs.jsonl --format csv -o tables
 
-    Needs: pip install 'tidegauge[export]'. Exit code 0: the files were written, lines may have
+    Needs: pip install '.[export]' in a clone. Exit code 0: the files were written, lines may have
     been skipped; 1: a file could not be read or written; 2: wrong usage, or an error in the input
     with --strict.
     """

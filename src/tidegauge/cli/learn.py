@@ -64,7 +64,7 @@ def learn(settings: LearnSettings) -> None:
     and tidegauge backtest leave out the tasks that it was learned from. The file has weights,
     checksums of tasks, and no contents.
 
-    Needs the extra learn: pip install 'tidegauge[learn]'. Reading the score needs nothing more.
+    Needs the extra learn: pip install '.[learn]' in a clone. Reading the score needs nothing more.
 
     \b
     Examples:

@@ -64,7 +64,6 @@ class RecordedRuns:
 
     Args:
         policy: decides what follows each step.
-        repetition: measure the similarity of actions also if the policy does not need it.
         loop_code: how loops are read: as in TIDE's code for texts, or for graphical interfaces.
         normaliser: how texts are compared, as of the engine.
         detect_polls: whether calls that wait are taken for polls, as of the engine.
@@ -77,7 +76,6 @@ class RecordedRuns:
         self,
         policy: Policy,
         *,
-        repetition: bool = False,
         loop_code: Literal["text", "gui"] = "text",
         normaliser: Comparison = "volatile",
         detect_polls: bool = True,
@@ -89,7 +87,6 @@ class RecordedRuns:
             max_runs=sys.maxsize,
             max_groups=sys.maxsize,
             max_actions=_MAX_ACTIONS,
-            repetition=repetition or policy.reads_words,
             features=policy.reads_features,
             loop_code=loop_code,
             on_finished=self._finished,

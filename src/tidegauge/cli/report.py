@@ -44,9 +44,9 @@ def report(settings: ReportSettings) -> None:
       tidegauge report day1.jsonl day2.jsonl --scores scores.jsonl -o report.html
       tidegauge report runs.jsonl --no-contents -o report.html
 
-    Needs: pip install 'tidegauge[report]'. Exit code 0: the page was written, lines may have been
-    skipped; 1: a file could not be read, or the page could not be written; 2: wrong usage, or an
-    error in the input with --strict.
+    Needs: pip install '.[report]' in a clone. Exit code 0: the page was written, lines may have
+    been skipped; 1: a file could not be read, or the page could not be written; 2: wrong usage, or
+    an error in the input with --strict.
     """
     # Imported here, so that a missing extra is reported before a file is read.
     from tidegauge.cli.report_page import write_report

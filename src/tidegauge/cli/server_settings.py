@@ -18,7 +18,6 @@ from tidegauge.cli.command_settings import (
     COUNT,
     DETECT_POLLS_HELP,
     FILE,
-    FLAG,
     GUARD,
     GUARD_HELP,
     GUARD_SHARE,
@@ -127,7 +126,7 @@ class MeasuringSettings(ServerSettings):
     t_max: int | None = setting(COUNT, None, "Turns within which success counts towards AUV.")
     detect_polls: bool = setting(SWITCH, True, DETECT_POLLS_HELP)
     repetition: bool = setting(
-        FLAG, False, "Measure how similar each action is to earlier ones: near-loops, stagnation."
+        SWITCH, True, "Measure how similar each action is to earlier ones: near-loops, stagnation."
     )
     guard: Any = setting(GUARD, None, GUARD_HELP)
     guard_share: float = setting(GUARD_SHARE, 1.0, GUARD_SHARE_HELP)

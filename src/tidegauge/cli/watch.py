@@ -275,7 +275,6 @@ def _pipeline(settings: WatchSettings) -> Pipeline:
         idle_seconds=settings.idle_seconds * 2 or 1.0,
         export="troubled" if settings.spans == "troubled" else "all",
         detect_polls=settings.detect_polls,
-        repetition=True,  # people are slower than words are read
         record_to=settings.record_to,
         guard=settings.guard,
         guard_share=settings.guard_share,

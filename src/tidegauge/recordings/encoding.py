@@ -7,7 +7,7 @@ the originals were equal to the engine.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from numbers import Real
@@ -72,20 +72,29 @@ class ContentEncoder:
         self._normaliser = normaliser
         self._of_arguments = normaliser_of_arguments(normaliser)
 
-    def digest(self, digest: bytes, exact: object = None, result: object = ABSENT) -> str:
+    def digest(
+        self,
+        digest: bytes,
+        exact: object = None,
+        result: object = ABSENT,
+        noise: Sequence[str] = (),
+    ) -> str:
         """The written form of a digest of the engine.
 
         Args:
             digest: the digest.
             exact: the digest with the noise, where there is one.
             result: the result that it is of: what that says is written, too.
+            noise: the kinds of known noise that were left out.
 
-        >>> ContentEncoder(bytes.hex, plain=False).digest(b"1", b"2", "no results")
-        'sha:31/32+empty+negative'
+        >>> ContentEncoder(bytes.hex, plain=False).digest(b"1", b"2", "no results", ["uuids"])
+        'sha:31/32+uuids+empty+negative'
         """
         text = "sha:" + self._digest(digest)
         if isinstance(exact, bytes):
             text += "/" + self._digest(exact)
+        for kind in noise:
+            text += "+" + kind
         if result is ABSENT:
             return text
         empty, negative = what_it_says(result)
@@ -123,8 +132,8 @@ class ContentEncoder:
             data = canonical_bytes(value, limit=MAX_BYTES, cache=cache)
             if data is not None:
                 return self._plain(data, normaliser)
-        digest, exact = content_digests(value, normaliser, cache)
-        return None if digest is None else self.digest(digest, exact, value)
+        digest, exact, noise, _ = content_digests(value, normaliser, cache)
+        return None if digest is None else self.digest(digest, exact, value, noise)
 
     def arguments(self, arguments: object, cache: ValueCache | None = None) -> Any:
         """The arguments of a call, as compared; if not comparable, a value that equals no other."""

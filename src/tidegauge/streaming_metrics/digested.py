@@ -49,6 +49,7 @@ from tidegauge.streaming_metrics.fingerprint import (
     round_name,
 )
 from tidegauge.streaming_metrics.known_graph import DistanceAnswer
+from tidegauge.streaming_metrics.known_noise import Numbers, numbers_in, united
 from tidegauge.streaming_metrics.polls import Polling, polling_of
 from tidegauge.streaming_metrics.records import amount, made
 from tidegauge.streaming_metrics.wording import words_of
@@ -95,6 +96,7 @@ class DigestedStep(NamedTuple):
         exact_action: digest of the round with its noise; ``None``, it has none.
         exact_state: digest of the state with its noise; ``None``, it has none.
         exact_calls: for each call, its digest with its noise; ``None``, no call has any.
+        noise: the kinds of known noise that were left out of its arguments and state.
         polled: what each call does, as far as it concerns waiting; empty, nothing that is known.
     """
 
@@ -119,6 +121,7 @@ class DigestedStep(NamedTuple):
     exact_action: bytes | None = None
     exact_state: bytes | None = None
     exact_calls: list[bytes] | None = None
+    noise: Sequence[str] = ()
     polled: Sequence[Polling | None] = ()
 
 
@@ -138,6 +141,8 @@ class DigestedOutcome(NamedTuple):
         exact: for each call, the digest of its result with its noise; ``None``, no result has any.
         empty: whether the results are empty, or say only that nothing was found.
         negative: whether they say that it failed, or that nothing was found.
+        noise: for each result, the kinds of known noise that were left out of it; empty, of none.
+        numbers: the numbers in its only result, where they are at hand.
     """
 
     run: str
@@ -158,6 +163,8 @@ class DigestedOutcome(NamedTuple):
     exact: Sequence[bytes | Absent | None] | None = None
     empty: bool = False
     negative: bool = False
+    noise: Sequence[Sequence[str]] = ()
+    numbers: Numbers | None = None
 
 
 class Digester:
@@ -273,8 +280,13 @@ class Digester:
         missing: tuple[str, ...] = ()
         digests: list[bytes] = []
         exact: list[bytes] | None = None
+        noise: Sequence[str] = ()
+        texts: list[bytes | None] = []
         for call in calls:
-            digest, whole = call_digests(call, self._of_arguments, cache)
+            digest, whole, left_out, text = call_digests(call, self._of_arguments, cache)
+            texts.append(text)
+            if left_out:
+                noise = united(noise, left_out)
             if digest is None:
                 missing = ("arguments",)
                 digest = os.urandom(16)  # equal to nothing
@@ -286,7 +298,9 @@ class Digester:
         state: bytes | None = None
         exact_state: bytes | None = None
         if given:
-            state, exact_state = content_digests(seen, normaliser, cache)
+            state, exact_state, left_out, _ = content_digests(seen, normaliser, cache)
+            if left_out:
+                noise = united(noise, left_out)
             if state is None:
                 missing = (*missing, "state")
         fields = (
@@ -304,13 +318,14 @@ class Digester:
             time if time is None else _number(time),
             blockable,
             similarity if similarity is None else _number(similarity),
-            words_of(calls, self._of_arguments) if self.words else _NO_WORDS,
+            words_of(calls, self._of_arguments, texts) if self.words else _NO_WORDS,
             _beginning([call.arguments for call in chosen]) if self.contents else None,
             clues_of_calls(chosen) if self.clues else None,
             missing,
             None if exact is None else round_digest(exact),
             exact_state,
             exact,
+            noise,
             polled,
         )
         return made(DigestedStep, fields)
@@ -323,11 +338,17 @@ class Digester:
         results: list[tuple[bytes | Absent | None, bool | None]] = []
         exact: list[bytes | Absent | None] | None = None
         empty = negative = bool(given_results)
+        noise: dict[int, Sequence[str]] = {}
+        text: bytes | None = None
+        comparable = True  # else the round has no outcome
         for outcome, error in given_results:
             digest: bytes | Absent | None = ABSENT
             whole: bytes | None = None
             if outcome is not ABSENT:
-                digest, whole = content_digests(outcome, normaliser, cache)
+                digest, whole, left_out, text = content_digests(outcome, normaliser, cache)
+                if left_out:
+                    noise[len(results)] = left_out
+                comparable = comparable and digest is not None
             if whole is not None and exact is None:
                 exact = [one for one, _ in results]
             plain = error is None or error is True or error is False
@@ -367,6 +388,8 @@ class Digester:
             exact,
             empty,
             negative,
+            [noise.get(i, ()) for i in range(len(results))] if noise and comparable else (),
+            None if text is None or len(results) > 1 else numbers_in(text),
         )
         return made(DigestedOutcome, fields)
 
@@ -450,8 +473,8 @@ def what_it_says(result: object) -> tuple[bool, bool]:
     ((False, True), (True, False), (False, False))
     """
     kind = type(result)
-    if result is None:
-        return True, False
+    if result is None or (kind is float and result - result != 0):  # type: ignore[operator]
+        return True, False  # NaN and infinities are null
     if kind is list or kind is dict or kind is tuple:
         return (True, True) if not result else (False, False)
     if not issubclass(kind, str) or str.__len__(result) > _SHORT:  # type: ignore[arg-type]

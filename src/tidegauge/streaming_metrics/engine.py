@@ -119,7 +119,7 @@ class Engine:
         distance: Distance | None = None,
         declarations: Mapping[str, ToolDeclaration] | None = None,
         detect_polls: bool = True,
-        repetition: bool = False,
+        repetition: bool = True,
         features: bool = False,
         loop_code: Literal["text", "gui"] = "text",
         clock: Callable[[], float] | None = time.monotonic,

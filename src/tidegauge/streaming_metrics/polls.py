@@ -523,7 +523,7 @@ def written_polling(call: Call, digest: Callable[[str], str]) -> str:
 
 def _recorded(text: str) -> Polling | None:
     marks = dict(one.partition("=")[::2] for one in text.split("+")[1:])
-    if not marks:
+    if marks.keys().isdisjoint(("waits", "looks", "starts")):
         return None
     looks, starts = (
         frozenset(marks[name].split(",")[:_MAX_NAMES]) if name in marks else None

@@ -26,6 +26,7 @@ from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep, 
 from tidegauge.streaming_metrics.exploration import Exploration
 from tidegauge.streaming_metrics.fingerprint import task_digest
 from tidegauge.streaming_metrics.interventions import Interventions
+from tidegauge.streaming_metrics.known_noise import united
 from tidegauge.streaming_metrics.limits import BoundedNames
 from tidegauge.streaming_metrics.live_signals import read_signals
 from tidegauge.streaming_metrics.loops import Loops
@@ -285,7 +286,7 @@ class MeasuredRun:
         # Read at once: a field of a named tuple takes longer than a name.
         (_, calls, action, name, reported, given, declared, tokens, entropy, uses, mentions,
          at, blockable, similarity, words, shown, clues, not_comparable, exact_action,
-         exact_state, _, polled) = step  # fmt: skip
+         exact_state, _, noise, polled) = step  # fmt: skip
         t = self.steps
         when = now if at is None else at
         skipped = mutates = polls = found = False
@@ -305,7 +306,7 @@ class MeasuredRun:
         overlaps = bool(self.open_steps) and not (given or skipped) and self._overlaps(t)
         taken = (t, state, action, name, uses, mentions, len(calls), declared, when, words,
                  similarity, tokens, at, clues, overlaps, mutates, exact_state or unknown,
-                 exact_action)  # fmt: skip
+                 exact_action, noise)  # fmt: skip
         refused = self.refused
         if refused is not None and action == refused.action:
             expected = self.of(Loops).expected
@@ -421,7 +422,7 @@ class MeasuredRun:
     ) -> None:
         # Read at once: a field of a named tuple takes longer than a name.
         (_, results, _, place, exits, tasks, achieved, progress, tokens, seconds, at, blocked,
-         shown, nearer, clues, exact, empty, negative) = outcome  # fmt: skip
+         shown, nearer, clues, exact, empty, negative, noise, numbers) = outcome  # fmt: skip
         (calls, action, state, spent, entropy, began, since, looped, likeness, name, mutates,
          reported, skipped, polls, found) = issued  # fmt: skip
         # A log that is read while something runs is a place, too: that is no more than waiting.
@@ -452,6 +453,9 @@ class MeasuredRun:
             else:
                 seconds = _between(began, at)
         size = len(calls)
+        left_out: Sequence[str] = ()
+        for kinds in noise[:size]:
+            left_out = united(left_out, kinds)
         failed = results[0][1] if size == 1 and results else all_failed(results, size)
         recurrence = self.metrics[Recurrence]
         taken = (
@@ -481,6 +485,8 @@ class MeasuredRun:
             empty,
             negative,
             recurrence.count(action, digest),
+            left_out,
+            numbers,
         )
         record = made(ObservedStep, taken)
         # From here on the result counts; as in issue().

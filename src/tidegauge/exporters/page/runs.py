@@ -193,6 +193,7 @@ def _numbers(report: RunReport, showing: Showing) -> dict[str, Any]:
         "streak": report.result_streak,
         "failed": report.failed_rounds,
         "novelty": report.novelty,
+        "left_out": report.left_out,
         "progress": report.progress,
         "tokens": report.tokens,
         "frontier": report.frontier,

@@ -33,6 +33,8 @@ from tidegauge.instrumentation.spans.span import (
 )
 from tidegauge.receivers.otlp.assembly import ASSEMBLY_LIMITS, Assembly
 from tidegauge.receivers.otlp.span_events import SpanEvents
+from tidegauge.streaming_metrics.digested import Digester
+from tidegauge.streaming_metrics.normalise import volatile
 from tidegauge.tracer import SpanFactory
 
 __all__ = ["InspectedRun", "InspectedSpan", "InspectedTrace", "inspect_spans"]
@@ -184,11 +186,13 @@ class _Notes:
                 yield f"begins {run}"
             elif isinstance(event, Step):
                 steps = True
-                yield f"step {run.steps} of {run}: {_names(event)}"
+                noise = _DIGESTER.step(event).noise
+                yield f"step {run.steps} of {run}: {_names(event)}{_without(noise)}"
                 run.steps += 1
             elif isinstance(event, Outcome):
                 step = run.steps - 1 if event.step is None else event.step
-                yield f"result of step {step} of {run}"
+                noise = [kind for one in _DIGESTER.outcome(event).noise for kind in one]
+                yield f"result of step {step} of {run}{_without(noise)}"
             else:
                 yield from self._ended(event, run)
         if self._assembly.duplicates > duplicates:
@@ -222,6 +226,14 @@ class _Notes:
     def _ended(self, event: RunEnded, run: _Run) -> Iterator[str]:
         run.agent = event.agent_name or run.agent
         yield f"ends {run} after {run.steps} steps"
+
+
+_DIGESTER: Final = Digester(volatile())
+
+
+def _without(noise: Sequence[str]) -> str:
+    """Which known noise is left out before it is compared."""
+    return f" (not compared: {', '.join(dict.fromkeys(noise))})" if noise else ""
 
 
 def _what(span: SpanData) -> Iterator[str]:
