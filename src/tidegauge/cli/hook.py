@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tidegauge.cli.terminal import print_line
+
 if TYPE_CHECKING:
     from tidegauge.receivers.hooks.installation import Change, Place
 
@@ -53,18 +55,18 @@ def install(agents: tuple[str, ...], yes: bool) -> None:
     place = Place.of_user()
     chosen = agents or tuple(place.found())
     if not chosen:
-        click.echo(f"no agent was found; name one of {', '.join(_AGENTS)}")
+        print_line(f"no agent was found; name one of {', '.join(_AGENTS)}")
         return
     changes = plan(place, chosen)
     if not changes:
-        click.echo(f"the hooks are installed: {', '.join(chosen)}")
+        print_line(f"the hooks are installed: {', '.join(chosen)}")
     if not _made(place, changes, yes=yes, installing=True):
         return
     for agent in chosen:
         note = INSTALLABLE[agent].note
         if note is not None:
-            click.echo(note)
-    click.echo("next: tidegauge watch")
+            print_line(note)
+    print_line("next: tidegauge watch")
 
 
 @hook.command(short_help="Take the hook out of the settings of agents.")
@@ -80,7 +82,7 @@ def remove(agents: tuple[str, ...], yes: bool) -> None:
     place = Place.of_user()
     changes = plan(place, agents or _AGENTS)
     if not changes:
-        click.echo("there is no hook to remove")
+        print_line("there is no hook to remove")
     _made(place, changes, yes=yes, installing=False)
 
 
@@ -89,12 +91,13 @@ def _made(place: Place, changes: list[Change], *, yes: bool, installing: bool) -
     from tidegauge.receivers.hooks.installation import apply
 
     for change in changes:
-        click.echo(change.diff(), nl=False)
+        for line in change.diff().removesuffix("\n").split("\n"):
+            print_line(line, wrap=False)
     if changes and not yes and not click.confirm("Make these changes?"):
-        click.echo("nothing was changed")
+        print_line("nothing was changed")
         return False
     apply(place, changes, installing=installing)
     for change in changes:
         done = "removed" if change.after is None else "written"
-        click.echo(f"{change.agent}: {change.path} was {done}")
+        print_line(f"{change.agent}: {change.path} was {done}")
     return True
