@@ -89,6 +89,10 @@ class Running:
             assert time.monotonic() < until, self.printed.decode()
             time.sleep(0.02)
 
+    def type(self, text: bytes) -> None:
+        """Type on its terminal."""
+        os.write(self._read_from, text)
+
     def ended(self) -> int:
         """Wait for its end; returns its exit code."""
         code = self.process.wait(4 * PATIENCE)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidegauge.cli.terminal import print_line
+from tidegauge.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tidegauge.receivers.hooks.installation import Change, Place
@@ -46,8 +47,10 @@ def install(agents: tuple[str, ...], yes: bool) -> None:
 
     Shows the changes of each file, and asks. Run it again after you moved or updated tidegauge.
 
+    A file that changes while you are asked keeps what is new in it.
+
     Exit code 1: a file cannot be read or written; 2: a settings file is not valid JSON, or wrong
-    usage. Nothing is changed then.
+    usage, or there is no answer. Nothing is changed then.
     """
     from tidegauge.receivers.hooks.installation import INSTALLABLE, Place
     from tidegauge.receivers.hooks.installation import install as plan
@@ -93,11 +96,25 @@ def _made(place: Place, changes: list[Change], *, yes: bool, installing: bool) -
     for change in changes:
         for line in change.diff().removesuffix("\n").split("\n"):
             print_line(line, wrap=False)
-    if changes and not yes and not click.confirm("Make these changes?"):
+    if changes and not yes and not _agreed():
         print_line("nothing was changed")
         return False
-    apply(place, changes, installing=installing)
-    for change in changes:
+    shown = {change.agent: change.before for change in changes}
+    for change in apply(place, changes, installing=installing):
         done = "removed" if change.after is None else "written"
-        print_line(f"{change.agent}: {change.path} was {done}")
+        kept = "" if change.before == shown[change.agent] else "; what was new in it was kept"
+        print_line(f"{change.agent}: {change.path} was {done}{kept}")
     return True
+
+
+def _agreed() -> bool:
+    try:
+        return click.confirm("Make these changes?")
+    except click.Abort as abort:
+        if isinstance(abort.__context__, EOFError):
+            print_line()
+            raise ConfigurationError(
+                "there is no answer, so nothing was changed; use --yes to make the changes "
+                "without a question"
+            ) from None
+        raise
