@@ -32,6 +32,7 @@ from tidegauge.cli.server_settings import (
     rarely_collected,
     set_on_signal,
 )
+from tidegauge.cli.terminal import print_line
 from tidegauge.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ def _serve(
         if pipeline.page is not None:
             pipeline.page.invite(*invitation(receiver.urls))
         for name, url in receiver.urls.items():
-            click.echo(f"OTLP over {name.replace('http', 'HTTP').replace('grpc', 'gRPC')}: {url}")
+            print_line(f"OTLP over {name.replace('http', 'HTTP').replace('grpc', 'gRPC')}: {url}")
         print_metrics_addresses(metrics)
         exposed, protection = "read the metrics and the live page", "set tls_client_ca"
         if receiver_settings.token is None:
@@ -221,14 +222,14 @@ def _serve(
         settings.warn_if_exposed(exposed, f"{protection}, or restrict who reaches the ports")
         with rarely_collected():
             stop.wait()
-        click.echo(f"stopping: all received spans are being {done}")
+        print_line(f"stopping: all received spans are being {done}")
     finally:
         # Metrics last: the numbers of what was drained may still be scraped.
         drained = receiver.stop(settings.shutdown_seconds)
         if metrics is not None:
             metrics.close()
     if not drained:
-        click.echo(f"stopped; some received spans were not {done} or not forwarded", err=True)
+        print_line(f"stopped; some received spans were not {done} or not forwarded", err=True)
 
 
 def invitation(urls: Mapping[str, str]) -> tuple[str, str]:
