@@ -89,7 +89,7 @@ def test_it_observes_agents_and_shows_what_it_would_have_done(tmp_path: Path) ->
             metrics = page.read().decode()
         assert 'tidegauge_steps_total{agent="codex",task_group=""} 4.0' in metrics
         out = watcher.stop()
-    assert "codex / s1: would have been nudged at step 2: 1 step, repeated once" in out
+    assert "codex / s1: would have been nudged at step 2: 1 step, repeated twice" in out
     assert "codex / s1: would have been refused at step 3" in out
     assert "would have been nudged: 1, refused: 1, stopped: 0" in out
     assert "Read it" not in out

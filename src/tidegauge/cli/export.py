@@ -90,6 +90,7 @@ def _export_recordings(
         settings.rules(),
         loop_code=settings.loop_code,
         normaliser=None if settings.exact else "volatile",
+        detect_polls=settings.detect_polls,
     )
     lines = StepLines(measured, measured.engine, lambda line: steps.add([STEPS.row(line)]))
     read_recordings(

@@ -83,7 +83,7 @@ def learn(settings: LearnSettings) -> None:
         raise ConfigurationError("--share is 0; use more than 0 and at most 1")
     examples: list[Example] = []
     errors = InputErrors(strict=settings.strict)
-    sink = ExampleSink(examples.append, exact=settings.exact)
+    sink = ExampleSink(examples.append, exact=settings.exact, detect_polls=settings.detect_polls)
     read_recordings(
         settings.files,
         sink,

@@ -205,7 +205,7 @@ class LiveRunSink:
             now = run.report = state.report()
         if now.looping and not before.looping:
             run.looped = time.monotonic()
-            loop = repeated_steps(now.loop_period, now.loop_repeats)
+            loop = repeated_steps(now.loop_period, now.loop_times)
             self._add_news(run, f"loops since step {now.loop_first_step}: {loop}")
             if self._on_loop is not None:
                 self._on_loop(

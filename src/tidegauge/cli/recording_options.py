@@ -14,6 +14,7 @@ import orjson
 
 from tidegauge.cli.command_settings import (
     COUNT,
+    DETECT_POLLS_HELP,
     FILES,
     FLAG,
     GUARD,
@@ -22,6 +23,7 @@ from tidegauge.cli.command_settings import (
     GUARD_SHARE_HELP,
     IN_FILE,
     POLICY,
+    SWITCH,
     TEXT,
     SettingType,
     number,
@@ -145,6 +147,7 @@ class StepInputSettings(InputSettings):
         "Compare arguments and results exactly, as live runs with normalise='exact' do; off, "
         "without known noise: times, durations, ids, temporary names.",
     )
+    detect_polls: bool = setting(SWITCH, True, DETECT_POLLS_HELP)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +237,12 @@ def read_traces(
     traces: list[RunTrace] = []
     errors = InputErrors(strict=settings.strict)
     sink = TraceSink(
-        scores, on_trace=traces.append, rules=rules, guards=guards, exact=settings.exact
+        scores,
+        on_trace=traces.append,
+        rules=rules,
+        guards=guards,
+        exact=settings.exact,
+        detect_polls=settings.detect_polls,
     )
     skipped = read_recordings(
         settings.files,

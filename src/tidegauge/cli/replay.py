@@ -55,6 +55,7 @@ def replay(settings: ReplaySettings) -> None:
         settings.rules(),
         loop_code=settings.loop_code,
         normaliser=None if settings.exact else "volatile",
+        detect_polls=settings.detect_polls,
     )
     errors = InputErrors(strict=settings.strict)
     with ExitStack() as stack:

@@ -66,6 +66,7 @@ class RecordedRuns:
         policy: decides what follows each step.
         loop_code: how loops are read: as in TIDE's code for texts, or for graphical interfaces.
         normaliser: how texts are compared, as of the engine.
+        detect_polls: whether calls that wait are taken for polls, as of the engine.
 
     Attributes:
         engine: the engine that measures.
@@ -77,10 +78,12 @@ class RecordedRuns:
         *,
         loop_code: Literal["text", "gui"] = "text",
         normaliser: Comparison = "volatile",
+        detect_polls: bool = True,
     ) -> None:
         self.engine = Engine(
             clock=None,
             normaliser=normaliser,
+            detect_polls=detect_polls,
             max_runs=sys.maxsize,
             max_groups=sys.maxsize,
             max_actions=_MAX_ACTIONS,

@@ -62,6 +62,7 @@ def report(settings: ReportSettings) -> None:
         t_max=settings.t_max,
         loop_code=settings.loop_code,
         exact=settings.exact,
+        detect_polls=settings.detect_polls,
         policy=settings.rules(),
         ignore_actions=settings.ignore_actions,
         errors=errors,

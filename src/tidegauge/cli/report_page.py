@@ -49,6 +49,7 @@ def write_report(
     t_max: TMax = None,
     loop_code: Literal["text", "gui"] = "text",
     exact: bool = False,
+    detect_polls: bool = True,
     policy: Policy | None = None,
     ignore_actions: Sequence[str] = (),
     embed: Embedder = tf_idf,
@@ -65,6 +66,7 @@ def write_report(
         t_max: turns within which success counts, for every run or by task group.
         loop_code: how loops are read, see ``--loop-code``.
         exact: whether texts are compared exactly, see ``--exact``.
+        detect_polls: whether calls that wait are taken for polls, see ``--detect-polls``.
         policy: marks where it would intervene, and ends runs where it stops them.
         ignore_actions: actions whose steps are left out.
         embed: gives a row of numbers for each action's text; the map of actions is drawn from it.
@@ -80,7 +82,9 @@ def write_report(
         with open(scores, "rb") as lines:
             judged = read_scores(lines, os.fspath(scores))
     errors = errors or InputErrors(strict=False)
-    report = ReportData(policy or Policy(), loop_code=loop_code, exact=exact)
+    report = ReportData(
+        policy or Policy(), loop_code=loop_code, exact=exact, detect_polls=detect_polls
+    )
     skipped = read_recordings(
         files,
         report,

@@ -264,6 +264,7 @@ def _pipeline(settings: ServeSettings) -> Pipeline:
         # The assembly of traces ends idle runs first, and gives the reason.
         idle_seconds=settings.idle_seconds * 2 or 1.0,
         t_max=settings.t_max,
+        detect_polls=settings.detect_polls,
         repetition=settings.repetition,
         record_to=settings.record_to,
         guard=settings.guard,

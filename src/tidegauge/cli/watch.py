@@ -12,6 +12,7 @@ import click
 
 from tidegauge.cli.command_settings import (
     COUNT,
+    DETECT_POLLS_HELP,
     FILE,
     FLAG,
     GUARD,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from tidegauge.receivers.hooks.sessions import HookSessions
     from tidegauge.receivers.transcripts.tails import Tails
 
-__all__ = ["WatchSettings", "watch"]
+__all__ = ["WatchSettings", "default_rules", "watch"]
 
 _HOST: Final = "127.0.0.1"
 _IDLE_CHECK_SECONDS: Final = 10.0
@@ -74,11 +75,13 @@ class WatchSettings:
         POLICY,
         None,
         "Rules such as loop_repeats=1:nudge,loop_repeats=2:block, or the file of a policy (.toml). "
-        "TIDEGAUGE_POLICY can name it, too. By default, a loop is nudged at its first repeated "
-        "step, refused from the second one, and stopped at the fifth.",
+        "TIDEGAUGE_POLICY can name it, too. By default, the third of equal steps is nudged, the "
+        "fourth refused, and the seventh stops the run; of several steps in turn, the second "
+        "round, the third and the sixth.",
     )
     guard: Any = setting(GUARD, None, GUARD_HELP)
     guard_share: float = setting(GUARD_SHARE, 1.0, GUARD_SHARE_HELP)
+    detect_polls: bool = setting(SWITCH, True, DETECT_POLLS_HELP)
     contents: bool = setting(
         FLAG, False, "Show prompts, arguments and results; off, show digests of them."
     )
@@ -258,7 +261,7 @@ def _pipeline(settings: WatchSettings) -> Pipeline:
     elif is_file or os.environ.get("TIDEGAUGE_POLICY"):
         rules = DEFAULT_RULES
     else:
-        rules = _default_rules()
+        rules = default_rules()
     return configure(
         observe_only=not settings.act,
         metrics_host=_HOST,
@@ -272,6 +275,7 @@ def _pipeline(settings: WatchSettings) -> Pipeline:
         # The sessions end idle runs first, and give the reason.
         idle_seconds=settings.idle_seconds * 2 or 1.0,
         export="troubled" if settings.spans == "troubled" else "all",
+        detect_polls=settings.detect_polls,
         record_to=settings.record_to,
         guard=settings.guard,
         guard_share=settings.guard_share,
@@ -280,8 +284,8 @@ def _pipeline(settings: WatchSettings) -> Pipeline:
     )
 
 
-def _default_rules() -> tuple[Rule, ...]:
-    """By the fourth identical step, the policy has acted twice."""
+def default_rules() -> tuple[Rule, ...]:
+    """The rules without ``--policy``: by the fourth identical step, they have acted twice."""
     from tidegauge.policies import DEFAULT_RULES, Rule
 
     return (

@@ -151,6 +151,7 @@ def _worker_settings(settings: WorkerCommandSettings) -> WorkerSettings:
         limits=settings.assembly_limits,
         max_state_bytes=settings.max_state_bytes,
         t_max=settings.t_max,
+        detect_polls=settings.detect_polls,
         repetition=settings.repetition,
         commit_seconds=settings.commit_seconds,
         exactly_once=settings.exactly_once,

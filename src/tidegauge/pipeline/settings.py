@@ -190,6 +190,10 @@ class Settings:
             The default is the variable TIDEGAUGE_POLICY.
         observe_only: never intervene; only count what the rules and thresholds would have stopped.
         tools: what is known about tools, by their names: pollers, keys, mutations.
+        detect_polls: take calls that wait for polls, as if their tools were declared so: commands
+            that sleep, follow a log or wait for a process, coding agents' own tools for output that
+            is still to come, and looks at what another call has started. They raise no signal
+            within the same allowance: 60 steps without a new result.
         extractors: derive from calls and their results where the agent is, what it sees there and
             what it has to do, for every run that does not report this.
         t_max: turns within which success counts towards AUV, for runs that name none.
@@ -287,6 +291,7 @@ class Settings:
     policy: FilePath | None = None
     observe_only: bool = False
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
+    detect_polls: bool = True
     extractors: Iterable[Extractor] = ()
     t_max: Count | None = None
     t_max_by_group: Mapping[str, Count] = field(default_factory=dict)

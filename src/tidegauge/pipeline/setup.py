@@ -115,6 +115,7 @@ class Pipeline:
             directed=settings.directed,
             distance=settings.distance,
             declarations=settings.tools,
+            detect_polls=settings.detect_polls,
             repetition=(settings.repetition or policy.reads_words or settings.records_digests),
             features=policy.reads_features,
             on_finished=self._run_finished if settings.record_to is not None else None,

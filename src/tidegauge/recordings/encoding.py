@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from tidegauge._canonical import ValueCache
-from tidegauge.events import ABSENT, Identity
+from tidegauge.events import ABSENT, Call, Identity
 from tidegauge.streaming_metrics.digested import what_it_says
 from tidegauge.streaming_metrics.fingerprint import (
     Normaliser,
@@ -29,6 +29,7 @@ from tidegauge.streaming_metrics.fingerprint import (
 )
 from tidegauge.streaming_metrics.navigation import zone_of
 from tidegauge.streaming_metrics.normalise import Normalise
+from tidegauge.streaming_metrics.polls import written_polling
 
 __all__ = ["MAX_BYTES", "ContentEncoder", "Digest", "amount", "encoded", "moment"]
 
@@ -38,6 +39,9 @@ Digest: TypeAlias = Callable[[bytes], str]
 
 MAX_BYTES: Final = 1024 * 1024
 """Contents longer than this are written as digests."""
+
+_NAME: Final = 8
+"""How much of a name's digest is written, where only equality with few others matters."""
 
 _MAX_DEPTH: Final = 16
 
@@ -95,6 +99,17 @@ class ContentEncoder:
             return text
         empty, negative = what_it_says(result)
         return text + "+empty" * empty + "+negative" * negative
+
+    def polling(self, call: Call) -> str:
+        """What is written behind the digest of a call's arguments, so that a replay finds polls.
+
+        >>> ContentEncoder(bytes.hex, plain=False).polling(Call("bash", "sleep 5; cat a.log"))
+        '+waits+looks=14d10bf9'
+        """
+        return "" if self.plain else written_polling(call, self._name)
+
+    def _name(self, name: str) -> str:
+        return self._digest(_digest_of(name))[:_NAME]
 
     def content(self, value: object, cache: ValueCache | None = None) -> Any:
         """A state, an outcome or a task.

@@ -36,6 +36,7 @@ from tidegauge.streaming_metrics.digested import (
     thinking,
 )
 from tidegauge.streaming_metrics.fingerprint import action_name, compared_arguments
+from tidegauge.streaming_metrics.polls import polling_of
 
 __all__ = ["JsonlSink", "Lines"]
 
@@ -320,11 +321,15 @@ class JsonlSink:
         declared = call.declared or declared_by_name(self._declarations, call.action)
         line: dict[str, Any] = {"action": action_name(call.action)}
         if not self._contents.plain:
-            line["args"] = self._contents.digest(digest, exact, noise=noise)
+            line["args"] = self._contents.digest(
+                digest, exact, noise=noise
+            ) + self._contents.polling(call)
         else:
             arguments = compared_arguments(declared, call.arguments)
             line["args"] = None if arguments is None else self._contents.arguments(arguments, cache)
         if declared is not None:
+            if polling_of(call) is not None:
+                line["poll"] = False  # what is declared decides, in a replay, too
             line.update(_declared(declared))
             if declared.thinks or thinking(call.action) is not None:
                 line["thinks"] = declared.thinks

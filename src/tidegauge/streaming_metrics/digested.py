@@ -50,6 +50,7 @@ from tidegauge.streaming_metrics.fingerprint import (
 )
 from tidegauge.streaming_metrics.known_graph import DistanceAnswer
 from tidegauge.streaming_metrics.known_noise import Numbers, numbers_in, united
+from tidegauge.streaming_metrics.polls import Polling, polling_of
 from tidegauge.streaming_metrics.records import amount, made
 from tidegauge.streaming_metrics.wording import words_of
 
@@ -96,6 +97,7 @@ class DigestedStep(NamedTuple):
         exact_state: digest of the state with its noise; ``None``, it has none.
         exact_calls: for each call, its digest with its noise; ``None``, no call has any.
         noise: the kinds of known noise that were left out of its arguments and state.
+        polled: what each call does, as far as it concerns waiting; empty, nothing that is known.
     """
 
     run: str
@@ -120,6 +122,7 @@ class DigestedStep(NamedTuple):
     exact_state: bytes | None = None
     exact_calls: list[bytes] | None = None
     noise: Sequence[str] = ()
+    polled: Sequence[Polling | None] = ()
 
 
 class DigestedOutcome(NamedTuple):
@@ -173,9 +176,19 @@ class Digester:
         words: whether the words of actions are compared.
         clues: whether the clues in the texts of steps are read.
         contents: whether the beginnings of arguments and results are shown to people.
+        polls: whether calls that wait, or look, are found; see
+            :mod:`~tidegauge.streaming_metrics.polls`.
     """
 
-    __slots__ = ("_of_arguments", "clues", "contents", "declarations", "normaliser", "words")
+    __slots__ = (
+        "_of_arguments",
+        "clues",
+        "contents",
+        "declarations",
+        "normaliser",
+        "polls",
+        "words",
+    )
 
     def __init__(
         self,
@@ -185,6 +198,7 @@ class Digester:
         words: bool = False,
         clues: bool = False,
         contents: bool = False,
+        polls: bool = True,
     ) -> None:
         self.normaliser = normaliser
         self._of_arguments = normaliser_of_arguments(normaliser)
@@ -192,6 +206,7 @@ class Digester:
         self.words = words
         self.clues = clues
         self.contents = contents
+        self.polls = polls
 
     def run(self, event: RunStarted) -> RunStarted:
         """The same event with plain text, numbers and identities in it."""
@@ -252,6 +267,13 @@ class Digester:
             or thinking(first.action) is not None
         ):
             calls, declared = self._declared(calls)
+        polled: Sequence[Polling | None] = ()
+        if self.polls and first is not None:
+            one = polling_of(first)
+            polled = polled if one is None else (one,)
+        elif self.polls:
+            found = [polling_of(call) for call in chosen]
+            polled = found if any(found) else polled
         given = seen is not ABSENT
         if cache is None and given:
             cache = ValueCache()  # states and arguments often are the same objects
@@ -304,6 +326,7 @@ class Digester:
             exact_state,
             exact,
             noise,
+            polled,
         )
         return made(DigestedStep, fields)
 

@@ -79,6 +79,8 @@ class Engine:
         distance: distance between two places, if it is known better than from the exits;
             replaces the search for gain.
         declarations: what is declared of tools, by their names.
+        detect_polls: whether calls that wait, and looks at what another call has started, are taken
+            for polls; see :mod:`~tidegauge.streaming_metrics.polls`.
         repetition: whether runs measure the similarity of their actions, which reads the words
             of every call.
         features: whether runs have the features of learned scores, which reads the texts of every
@@ -116,6 +118,7 @@ class Engine:
         directed: bool = False,
         distance: Distance | None = None,
         declarations: Mapping[str, ToolDeclaration] | None = None,
+        detect_polls: bool = True,
         repetition: bool = True,
         features: bool = False,
         loop_code: Literal["text", "gui"] = "text",
@@ -146,6 +149,7 @@ class Engine:
             words=repetition or features,
             clues=features,
             contents=event_log is not None and event_log.contents,
+            polls=detect_polls,
         )
         self._distance = distance
         self._clock = clock
