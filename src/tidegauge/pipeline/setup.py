@@ -244,11 +244,16 @@ class Pipeline:
     def _exported_place(self, place: Identity) -> str:
         return self.recorder.spans.exported_place(place)
 
-    def shutdown(self) -> None:
+    def shutdown(self, timeout: float = 5.0) -> None:
         """Stop serving, send queued data, and close files and providers.
 
         If this pipeline was in use, the next run uses the defaults.
+
+        Args:
+            timeout: seconds after which waiting data are given up. What has had no time until then,
+                because something else took it, still gets one second.
         """
+        deadline = time.monotonic() + timeout
         run_deferred()
         with here.critical, _locks.lock:
             if self in _configured:
@@ -256,23 +261,25 @@ class Pipeline:
                 set_recorder(None)
             closed, self._closed = self._closed, True
         if not closed:
-            if self._stored is not None:
-                self._stored.close()  # first: what it has saved is not ended
+            if self._stored is not None:  # first: what it has saved is not ended
+                self._stored.close(_left(deadline))
             self.recorder.waiting.close()
-            if self.settings.judging is not None:
-                self.settings.judging.close()  # first: it may still send events
-            self._close()
+            if self.settings.judging is not None:  # first: it may still send events
+                self.settings.judging.close(_left(deadline))
+            self._close(deadline)
 
-    def _close(self) -> None:
+    def _close(self, deadline: float = 0.0) -> None:
         """Close the files, providers and servers of this pipeline."""
         with contextlib.ExitStack() as closing:  # last in, first out; all of them if one fails
             if self._writer is not None:
-                closing.callback(self._writer.close)
+                writer = self._writer
+                closing.callback(lambda: writer.close(_left(deadline)))
             for exporter in reversed(self._exporters):
                 closing.callback(exporter.close)
             # A child that has seen no run has nothing to send, and need not wait for a collector.
             if self._telemetry is not None and not (self._is_forked and self.engine.unused):
-                closing.callback(self._telemetry.shutdown)
+                telemetry = self._telemetry
+                closing.callback(lambda: telemetry.shutdown(_left(deadline)))
             closing.callback(self.stop_serving)
 
     def _recorded(self, sink: EngineSink, spans: SpanFactory) -> RecordingSink:
@@ -442,6 +449,11 @@ class Pipeline:
                 timer.start()
             except RuntimeError:  # the system starts no more threads
                 self._serving_soon = None
+
+
+def _left(deadline: float) -> float:
+    """Seconds up to a moment of the monotonic clock, but at least one."""
+    return max(deadline - time.monotonic(), 1.0)
 
 
 def _is_in_use(error: OSError) -> bool:

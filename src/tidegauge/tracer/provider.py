@@ -233,9 +233,13 @@ class Telemetry:
         flushes = [own.begin_flush() for own in self.owned]
         return all(flush.wait(deadline) for flush in flushes)
 
-    def shutdown(self) -> None:
-        """Close our own providers, within seconds; those of the application are left alone."""
-        deadline = time.monotonic() + _CLOSING_SECONDS
+    def shutdown(self, seconds: float | None = None) -> None:
+        """Close our own providers; those of the application are left alone.
+
+        Args:
+            seconds: how long that may take; left out, five.
+        """
+        deadline = time.monotonic() + (_CLOSING_SECONDS if seconds is None else seconds)
         for own in self.owned:
             own.begin_shutdown()
         for own in self.owned:
