@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import signal
@@ -211,3 +212,6 @@ def rarely_collected() -> Iterator[None]:
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()
+        # All memory is freed with the process: it must not be looked through before, for seconds.
+        atexit.unregister(gc.freeze)
+        atexit.register(gc.freeze)

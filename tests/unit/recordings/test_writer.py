@@ -310,15 +310,43 @@ def test_closing_waits_for_nothing_whenever_it_comes(tmp_path: Path) -> None:
 
     class ClosedAfterTheWait(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:
-            self.set()
+            writer._closing.set()
             writer._wake.set()
             return False
 
-    writer._closing = ClosedAfterTheWait()
+    writer._hurry = ClosedAfterTheWait()
     writer.add(b"a")
     writer._thread.join(2)
     assert not writer._thread.is_alive()
     assert lines(tmp_path / "runs.jsonl") == [b"a"]
+
+
+def test_flushed_lines_are_in_the_file(tmp_path: Path) -> None:
+    writer = LineWriter(tmp_path / "runs.jsonl")
+    assert writer.flush(time.monotonic() + 20)  # nothing waits
+    for n in range(50):
+        writer.add(b"%d" % n)
+        assert writer.flush(time.monotonic() + 20)
+        assert len(lines(tmp_path / "runs.jsonl")) == n + 1
+    writer.close()
+    assert writer.flush(time.monotonic())
+
+
+def test_a_flush_says_that_lines_are_lost_or_still_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = LineWriter("/dev/full")
+    full.add(b"x")
+    assert not full.flush(time.monotonic() + 20)
+    assert full.flush(time.monotonic() + 20)  # those are counted, and no others wait
+    full.close()
+    with stalled_disk(monkeypatch, after=0):
+        writer = LineWriter(tmp_path / "runs.jsonl")
+        writer.add(b"x")
+        assert not writer.flush(time.monotonic() + 0.1)
+    assert writer.flush(time.monotonic() + 20)
+    assert lines(tmp_path / "runs.jsonl") == [b"x"]
+    writer.close()
 
 
 def test_closing_twice_is_closing_once(tmp_path: Path) -> None:
