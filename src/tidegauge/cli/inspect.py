@@ -65,7 +65,7 @@ def inspect(settings: InspectSettings) -> None:
         with click.open_file(name, "rb") as file:
             data: bytes = file.read()
         try:
-            found = decode_file(data, READ_LIMITS._replace(unread=True))
+            found = decode_file(data, READ_LIMITS._replace(unread=True, elements=None))
         except MalformedRequestError as error:
             raise ConfigurationError(f"{name}: {error}") from error
         if not found:
@@ -84,7 +84,7 @@ def _listen(settings: InspectSettings) -> None:
     receiver_settings = ReceiverSettings(
         grpc=None,
         http=Listener(port=settings.port),
-        read=READ_LIMITS._replace(unread=True),
+        read=READ_LIMITS._replace(unread=True, elements=None),
     )
     receiver = Receiver(receiver_settings, traces)
     print_line(f"OTLP over HTTP: {receiver.urls['http']}", err=True)

@@ -38,6 +38,7 @@ import orjson
 from opentelemetry.context import Context
 
 from tidegauge._guard import guarded
+from tidegauge._json import bounded_json
 from tidegauge.catalog import MetricDefinition
 from tidegauge.events import Decision, RunStarted
 from tidegauge.instrumentation.extractors import CodingAgent
@@ -494,8 +495,8 @@ def _read(agent_name: str, payload: bytes) -> tuple[HookAgent, Payload, HookEven
     """The agent, its payload and the event in it; ``None``, there is none."""
     agent = AGENTS.get(agent_name)
     try:
-        content = orjson.loads(payload)
-    except orjson.JSONDecodeError:
+        content = bounded_json(payload)
+    except ValueError:
         return None
     if agent is None or not isinstance(content, dict):
         return None

@@ -58,7 +58,7 @@ class AssemblyLimits(NamedTuple):
         runs: limit of open runs; one more ends the run that was idle for longest.
         spans: limit of the remembered span ids, which detect duplicates; beyond it, the traces
             that were idle for longest are ended.
-        pending_bytes: limit of the calls that wait for a parent; one more does not wait.
+        pending_bytes: limit of the memory of calls that wait for a parent; one more does not wait.
     """
 
     allowed_lateness: float = 0.5
@@ -67,7 +67,7 @@ class AssemblyLimits(NamedTuple):
     traces: int = 10_000
     runs: int = 10_000
     spans: int = 500_000
-    pending_bytes: int = 64 * 1024 * 1024
+    pending_bytes: int = 128 * 1024 * 1024
 
 
 ASSEMBLY_LIMITS: Final = AssemblyLimits()

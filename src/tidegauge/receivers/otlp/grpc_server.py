@@ -19,6 +19,7 @@ from tidegauge.receivers.otlp.request_handler import (
     BusyError,
     RequestHandler,
     TooLargeError,
+    decompress,
 )
 
 try:
@@ -117,14 +118,15 @@ class GrpcServer:
 
     def _export(self, signal: Signal, body: bytes, context: Any) -> bytes:
         self._authorize(body, context)
+        until = time.monotonic() + self._seconds
         try:
-            if body[:2] == _GZIP or body[:1] == _DEFLATE:  # no protobuf begins so
-                until = time.monotonic() + self._seconds
-                body = self._handler.decompress(body, self._max_bytes, until)
-            decoded = self._handler.handle(body, "protobuf", signal)
-        except TooLargeError:
-            message = f"more than {self._max_bytes} bytes"
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
+            with self._handler.receiving() as share:
+                share.take(len(body))
+                if body[:2] == _GZIP or body[:1] == _DEFLATE:  # no protobuf begins so
+                    body = decompress(body, self._max_bytes, until, share)
+                decoded = self._handler.handle(body, "protobuf", signal, share, until)
+        except TooLargeError as error:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except TimeoutError as error:
             self._handler.count_rejected("too_slow")
             context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(error))

@@ -49,7 +49,7 @@ class SpanQueue:
     Args:
         assembly: gets the spans; only this thread may use it until :meth:`close` has returned.
         max_spans: limit of the waiting spans.
-        max_bytes: limit of the size of their requests and of the spans that the assembly holds.
+        max_bytes: limit of the memory of these and of the spans that the assembly holds.
         max_wait: seconds to wait for room.
         clock: seconds, on a clock that never goes back.
     """
@@ -59,7 +59,7 @@ class SpanQueue:
         assembly: Assembly,
         *,
         max_spans: int = 100_000,
-        max_bytes: int = 256 * 1024 * 1024,
+        max_bytes: int = 512 * 1024 * 1024,
         max_wait: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -92,7 +92,7 @@ class SpanQueue:
         return self._thread.is_alive() and not self._closing
 
     def offer(self, spans: Sequence[SpanData], size: int = 0) -> bool:
-        """Queue the spans of a request of ``size`` bytes; ``False``: there was no room in time.
+        """Queue spans that take ``size`` bytes; ``False``: there was no room in time.
 
         A batch beyond the limits is accepted when the queue is empty; otherwise it never would be.
         """
