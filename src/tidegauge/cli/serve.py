@@ -189,7 +189,7 @@ def serve(settings: ServeSettings) -> None:
     if lines := _lost_lines(pipeline):
         lost.append(f"the recording lacks {lines:,.0f} lines")
     if lost:
-        click.echo(f"stopped, but {', '.join(lost)}", err=True)
+        print_line(f"stopped, but {', '.join(lost)}", err=True)
 
 
 def _lost_lines(pipeline: Pipeline) -> float:
