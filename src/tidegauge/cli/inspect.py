@@ -16,6 +16,7 @@ from tidegauge.cli.terminal import MAX_NAME, NOT_MEASURED, print_line, visible
 from tidegauge.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from tidegauge.events import Outcome, Step
     from tidegauge.instrumentation.spans.span import SpanData
 
 __all__ = ["inspect"]
@@ -148,9 +149,19 @@ class _Traces:
 
 
 def _print(spans: Iterable[SpanData]) -> None:
+    from tidegauge.events import Outcome
     from tidegauge.receivers.otlp.inspection import inspect_spans
+    from tidegauge.streaming_metrics.digested import Digester
+    from tidegauge.streaming_metrics.normalise import volatile
 
-    for trace in inspect_spans(spans):
+    digester = Digester(volatile())
+
+    def noise(event: Step | Outcome) -> Sequence[str]:
+        if isinstance(event, Outcome):
+            return [kind for one in digester.outcome(event).noise for kind in one]
+        return digester.step(event).noise
+
+    for trace in inspect_spans(spans, noise):
         counted = f"{len(trace.spans)} spans, {len(trace.runs)} runs"
         print_line(f"trace {trace.trace_id:032x}: {counted}", wrap=False)
         for run in trace.runs:
