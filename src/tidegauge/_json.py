@@ -1,4 +1,4 @@
-"""JSON texts, with integers of any size."""
+"""JSON texts from outside: within bounds, or with integers of any size."""
 
 from __future__ import annotations
 
@@ -8,11 +8,32 @@ from typing import Any, Final
 
 import orjson
 
-__all__ = ["exact_json"]
+from tidegauge._elements import MOST, check_json
+
+__all__ = ["bounded_json", "exact_json"]
 
 _DIGITS: Final = bytes.maketrans(b"123456789", b"0" * 9)
 _MANY: Final = b"0" * 19
 _HUGE: Final = re.compile(rb"[0-9]{20}|-[0-9]{19}")
+
+
+def bounded_json(text: bytes | str, most: int | None = MOST) -> Any:
+    """The value of a JSON text that may have been made to take much memory and time.
+
+    Args:
+        text: the text.
+        most: limit of its elements, beside that by its size; ``None``: without one, where no
+            other thread has to go on while it is parsed.
+
+    Raises:
+        ValueError: it is not JSON, or has too many elements; see :func:`check_json`.
+
+    >>> bounded_json(b'{"q": [1]}')
+    {'q': [1]}
+    """
+    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    check_json(raw, most)
+    return orjson.loads(raw)
 
 
 def exact_json(text: str, *, max_slow: int | None = None) -> Any:

@@ -20,11 +20,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from support.hook_payloads import PAYLOADS
+from support.hook_payloads import PAYLOADS, patient_hook
 from support.otlp_receiver import http_receiver
 from support.processes import stopped_in_the_end, wait_until_ready, without_otel
 from support.requirements import needs
-from tidegauge.receivers.hooks import hook_client
 
 pytestmark = needs(hasattr(socket, "AF_UNIX"), "this platform has no Unix sockets")
 
@@ -39,7 +38,7 @@ class Watcher(NamedTuple):
     def hook(self, agent: str, kind: str, call_id: str = "c1") -> Any:
         """What the hook of an agent prints."""
         ran = subprocess.run(
-            [sys.executable, "-SE", hook_client.__file__, agent],
+            [sys.executable, "-SE", str(patient_hook(self.folder)), agent],
             input=json.dumps(PAYLOADS[agent](kind, call_id)).encode(),
             env={"XDG_RUNTIME_DIR": str(self.folder)},
             capture_output=True,

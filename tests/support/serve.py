@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
+import re
 import subprocess
 import sys
 import time
@@ -69,6 +70,14 @@ class Server:
     def resident_bytes(self) -> int:
         """How much memory it holds."""
         return int(psutil.Process(self.process.pid).memory_info().rss)
+
+    @property
+    def peak_bytes(self) -> int:
+        """How much memory it has ever held at once."""
+        [line] = re.findall(
+            r"VmHWM:\s*(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text()
+        )
+        return int(line) * 1024
 
     def get(self, path: str, accept: str = "text/plain") -> Answer:
         """What it answers beside ``/metrics``."""

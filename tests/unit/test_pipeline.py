@@ -279,6 +279,17 @@ class TestMetrics:
             configure(serve_metrics=True, judging=judging, metrics_key="/dev/null")
         assert judging._listeners == []
 
+    def test_a_flush_waits_for_judgements(self, configure):
+        answer = threading.Event()
+        judged = Judged(lambda: verdict(3) if answer.wait(30) else "")
+        configure(judging=Judging(judged.model))
+        assert tidegauge.flush()
+        loop(2)
+        assert not tidegauge.flush(0.01)
+        answer.set()
+        assert tidegauge.flush(30)
+        assert judged
+
     def test_a_registry_holds_them_until_the_shutdown(self, configure):
         registry = CollectorRegistry()
         first = configure(registry=registry)

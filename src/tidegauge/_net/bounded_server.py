@@ -13,7 +13,7 @@ import ssl
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from email.utils import formatdate
 from http import HTTPStatus
 from io import BufferedReader
@@ -31,6 +31,7 @@ from tidegauge._net.listener import Listener, Tls
 __all__ = ["BoundedHandler", "BoundedServer", "Request", "Response"]
 
 _PIECE: Final = 65_536
+_READ: Final = 1_048_576
 _MAX_LINE_BYTES: Final = 16_384
 """Limit of the line with a chunk's size and extensions, and of all trailers."""
 
@@ -283,18 +284,32 @@ class BoundedHandler(BaseRequestHandler, ABC):
                 self.server.mark(self.request, "idle")
             self._linger()
 
-    def body(self, most: int) -> bytes:
-        """The whole body; RejectedRequestError if it has more than ``most`` bytes."""
+    def body(self, most: int, take: Callable[[int], object] = int) -> bytes:
+        """The whole body; RejectedRequestError if it has more than ``most`` bytes.
+
+        ``take`` gets the number of bytes that are read next, and may raise.
+        """
         if not self._chunked and self._length > most:
             raise _too_large(most)
         if self._protocol.they_are_waiting_for_100_continue:
             going_on = h11.InformationalResponse(status_code=HTTPStatus.CONTINUE, headers=[])
             self.request.sendall(self._protocol.send(going_on))
-        body = self._chunks(most) if self._chunked else self._reader.read(self._length)
-        if not self._chunked and len(body) < self._length:
-            raise ConnectionError("the client closed the connection")
+        body = self._chunks(most, take) if self._chunked else self._whole(take)
         self._unread = False
         return body
+
+    def _whole(self, take: Callable[[int], object]) -> bytes:
+        """A body of a known length. A sender that stalls holds a megabyte more than it sent."""
+        found: list[bytes] = []
+        left = self._length
+        while left:
+            size = min(left, _READ)
+            take(size)
+            found.append(self._reader.read(size))
+            if len(found[-1]) < size:
+                raise ConnectionError("the client closed the connection")
+            left -= size
+        return found[0] if len(found) == 1 else b"".join(found)
 
     def _serve_one(self) -> bool:
         """Wait for a request and respond; returns whether the connection can serve another."""
@@ -338,7 +353,7 @@ class BoundedHandler(BaseRequestHandler, ABC):
         path, _, query = head.target.decode().partition("?")
         return Request(self._method, path, query, headers, self._unread)
 
-    def _chunks(self, most: int) -> bytes:
+    def _chunks(self, most: int, take: Callable[[int], object]) -> bytes:
         found: list[bytes] = []
         room, framed, chunks = most, most + _MAX_FRAMING_BYTES, 0
         while True:
@@ -348,6 +363,7 @@ class BoundedHandler(BaseRequestHandler, ABC):
                 if not piece:
                     raise ConnectionError("the client closed the connection")
                 framed -= len(piece)
+                take(len(piece))
                 self._protocol.receive_data(piece)
             elif isinstance(event, h11.Data):
                 room -= len(event.data)

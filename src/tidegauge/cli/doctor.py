@@ -57,8 +57,9 @@ def doctor() -> None:
       the policy in TIDEGAUGE_POLICY can be read
       the collector at OTEL_EXPORTER_OTLP_ENDPOINT answers
     """
+    for line in _about():
+        print_line(line)
     for heading, lines in (
-        (_about(), ()),
         ("packages", _packages()),
         ("extras", _extras()),
         ("programs", _programs()),
@@ -89,10 +90,9 @@ def checks() -> Iterator[Check]:
         yield _collector(endpoint)
 
 
-def _about() -> str:
-    place = Path(tidegauge.__file__).parent
-    return (
-        f"tidegauge {tidegauge.__version__} in {place}\n"
+def _about() -> Iterator[str]:
+    yield f"tidegauge {tidegauge.__version__} in {Path(tidegauge.__file__).parent}"
+    yield (
         f"Python {platform.python_version()} ({sys.executable}) on {platform.platform()}, "
         f"{os.cpu_count()} processors"
     )

@@ -16,6 +16,7 @@ from tidegauge.cli.output_files import refuse_overwriting
 from tidegauge.cli.recording_options import MeasuredInputSettings, read_objects, read_recordings
 from tidegauge.cli.replay_output import RecordedRuns, StepLines
 from tidegauge.cli.table_files import FileFormat, TableFile
+from tidegauge.cli.terminal import print_line
 from tidegauge.receivers.kafka.fields import check_version, text
 from tidegauge.streaming_metrics import run_entry
 
@@ -74,7 +75,7 @@ def export(settings: ExportSettings) -> None:
             more = opened(STEPS)
             _export_recordings(settings, errors, runs, loops, more)
     for file in (runs, loops, more):
-        click.echo(f"{file.path}: {file.rows} rows")
+        print_line(f"{file.path}: {file.rows} rows")
     errors.exit_if_unreadable()
 
 

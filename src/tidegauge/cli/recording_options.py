@@ -30,7 +30,7 @@ from tidegauge.cli.command_settings import (
     setting,
 )
 from tidegauge.cli.input_errors import InputErrors
-from tidegauge.cli.terminal import ByteProgress, total_bytes
+from tidegauge.cli.terminal import ByteProgress, print_line, total_bytes
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import StepSink
 from tidegauge.policies import (
@@ -254,7 +254,7 @@ def read_traces(
     sink.close()
     kept = [trace for trace in traces if not _is_learned_from(trace, scores)]
     if len(kept) < len(traces):
-        click.echo(
+        print_line(
             f"left out: {len(traces) - len(kept)} runs of tasks that the score was learned from",
             err=True,
         )
@@ -383,12 +383,12 @@ def _sessions(files: Sequence[str], agent: str) -> Iterator[_Source]:
         sessions = find_sessions(Path(file), agent)
         if not sessions:
             whose = "" if agent == "auto" else f" of {agent}"
-            click.echo(f"{click.format_filename(file)}: no sessions{whose} in it", err=True)
+            print_line(f"{click.format_filename(file)}: no sessions{whose} in it", err=True)
         for session in sessions:
             yield click.format_filename(session), _session_lines(session, agent, found)
     if agent == "auto" and found:
         counts = [f"{count} of {name}" for name, count in found.items()]
-        click.echo(f"sessions: {', '.join(counts)}", err=True)
+        print_line(f"sessions: {', '.join(counts)}", err=True)
 
 
 def _session_lines(session: Path, agent: str, found: Counter[str]) -> Iterator[Line | Fault]:

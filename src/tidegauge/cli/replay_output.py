@@ -14,7 +14,7 @@ import orjson
 from tidegauge.cli.terminal import (
     NOT_MEASURED,
     percent,
-    printable,
+    print_line,
 )
 from tidegauge.cli.text_table import TextTable
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step, StepSink
@@ -216,9 +216,9 @@ def print_groups(runs: RecordedRuns, *, skipped_lines: int) -> None:
     _table(runs.groups(), loops, stops).print()
     unfinished = sum(not report.finished for report in reports)
     steps = sum(report.steps for report in reports)
-    sys.stdout.write(
+    print_line(
         f"{len(reports)} runs, {unfinished} of them unfinished; {steps} steps; "
-        f"{skipped_lines} lines skipped\n"
+        f"{skipped_lines} lines skipped"
     )
 
 
@@ -231,7 +231,7 @@ def _table(
     )
     for key, group in groups.items():
         row = [
-            *(printable(name) for name in key),
+            *key,
             str(group.runs_started),
             percent(group.finished.of(SuccessRate).value),
             percent(group.finished.of(AUV).success_at_t_max),

@@ -12,6 +12,7 @@ from tidegauge.cli.command_settings import FLAG, OUT_FILE, setting, settings_opt
 from tidegauge.cli.input_errors import InputErrors
 from tidegauge.cli.output_files import refuse_overwriting
 from tidegauge.cli.recording_options import MeasuredInputSettings, scores_setting
+from tidegauge.cli.terminal import print_line
 
 __all__ = ["report"]
 
@@ -68,5 +69,5 @@ def report(settings: ReportSettings) -> None:
         sessions_of=settings.sessions_of,
     )
     counted = f"{runs} run{'s' if runs != 1 else ''}"
-    click.echo(f"{settings.out}: {counted}, {os.path.getsize(settings.out) / 1e6:.1f} MB")
+    print_line(f"{settings.out}: {counted}, {os.path.getsize(settings.out) / 1e6:.1f} MB")
     errors.exit_if_unreadable()

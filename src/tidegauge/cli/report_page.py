@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from hashlib import blake2b
 from typing import Any, Final, Literal
 
+import click
 import orjson
 
 from tidegauge._private_files import private
@@ -111,7 +112,7 @@ def write_report(
             begin=progress.begin,
         )
         data["version"] = __version__
-        data["sources"] = [os.path.basename(file) for file in files]
+        data["sources"] = [click.format_filename(file, shorten=True) for file in files]
         data["skipped_lines"] = numbers["skipped_lines"]
         progress.begin("the page")
         text = page(data, _lines(runs) if with_contents else _redacted_lines(runs))

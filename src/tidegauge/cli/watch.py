@@ -33,6 +33,7 @@ from tidegauge.cli.loop_notices import LoopNotices, parse_command, ring
 from tidegauge.cli.page_settings import PRICES_HELP, RUNBOOKS_HELP
 from tidegauge.cli.price_file import read_prices
 from tidegauge.cli.server_settings import rarely_collected, set_on_signal, usable_port
+from tidegauge.cli.terminal import print_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -222,14 +223,14 @@ def _following(tails: Tails, stop: threading.Event) -> Callable[[], None]:
 
 
 def _print_start(pipeline: Pipeline, settings: WatchSettings, address: str) -> None:
-    click.echo(f"hooks: {address}")
+    print_line(f"hooks: {address}")
     if pipeline.page_url is not None:
-        click.echo(f"live page: {pipeline.page_url}")
-    click.echo(f"metrics: {pipeline.metrics_url or 'not served'}")
+        print_line(f"live page: {pipeline.page_url}")
+    print_line(f"metrics: {pipeline.metrics_url or 'not served'}")
     if settings.transcripts:
-        click.echo("sessions without hooks: only observed, in the files of the agents")
+        print_line("sessions without hooks: only observed, in the files of the agents")
     does = "nudges, refuses and stops agents" if settings.act else "only observes agents"
-    click.echo(f"this command {does}; end it with Ctrl-C")
+    print_line(f"this command {does}; end it with Ctrl-C")
 
 
 def _end_idle_runs(sessions: HookSessions, stop: threading.Event) -> None:

@@ -31,6 +31,7 @@ from tidegauge.cli.server_settings import (
     print_metrics_addresses,
     rarely_collected,
 )
+from tidegauge.cli.terminal import VisibleLog, print_line
 from tidegauge.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def worker(settings: WorkerCommandSettings) -> None:
         )
         with _errors_in_one_line(), rarely_collected():
             one.run(_exit_at_once)
-        click.echo("stopped: all measured work is committed")
+        print_line("stopped: all measured work is committed")
     finally:
         server.close()
 
@@ -216,7 +217,7 @@ def _errors_in_one_line() -> Iterator[None]:
 
 def _exit_at_once(reason: str) -> None:
     """End the process while its main thread is in a call that does not return."""
-    click.echo(f"tidegauge: {reason}; restart the worker, which loses nothing", err=True)
+    print_line(f"tidegauge: {reason}; restart the worker, which loses nothing", err=True)
     os._exit(1)
 
 
@@ -237,7 +238,7 @@ def _log_warnings() -> None:
         logger.propagate = False
 
 
-class _OneLine(logging.Formatter):
+class _OneLine(VisibleLog):
     def formatException(self, ei: Any) -> str:  # noqa: N802 -- the base class's name
         return ""
 

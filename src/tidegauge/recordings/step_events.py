@@ -15,6 +15,8 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast, get_args
 
 import orjson
 
+from tidegauge._elements import TooManyElementsError
+from tidegauge._json import bounded_json
 from tidegauge.errors import StepEventError
 from tidegauge.events import (
     ABSENT,
@@ -73,7 +75,9 @@ def parse_line(line: bytes) -> StepEvent:
     tidegauge.errors.StepEventError: action is a number; use a string
     """
     try:
-        data = orjson.loads(line)
+        data = bounded_json(line, most=None)
+    except TooManyElementsError as error:
+        raise StepEventError(f"the line has {error}") from None
     except orjson.JSONDecodeError as error:
         raise StepEventError(_unreadable(line, error)) from None
     if not isinstance(data, dict):

@@ -179,6 +179,11 @@ class Engine:
         """The child process has no runs of its parent, and its counters start at 0."""
         self._begin()
 
+    @property
+    def unused(self) -> bool:
+        """Whether no event has come, in this process."""
+        return not (self._runs or self._pending or self._groups or self._dropped_events)
+
     def run_started(self, event: RunStarted) -> None:
         """Open a run. An open run with the same id is ended as unknown."""
         now = self._now()

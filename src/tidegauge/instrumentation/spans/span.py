@@ -56,7 +56,7 @@ class SpanData(NamedTuple):
         events: (name, attributes) of its events.
         resource: attributes of the process that made it, where they came with it.
         remote: whether its parent is known to be in another process.
-        size: bytes that it came in over the wire.
+        size: bytes of memory that it takes, about, if it came over the wire.
         read: what it is, where it was read in another process; ``None``, it was not read yet.
         event: whether it is no span, but an event of the span with its ids that came apart from
             it, as a log record: its name, attributes, size, and as start and end its time.

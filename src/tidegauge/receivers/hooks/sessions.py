@@ -27,6 +27,7 @@ runs, and can be refused.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import OrderedDict
@@ -37,6 +38,7 @@ import orjson
 from opentelemetry.context import Context
 
 from tidegauge._guard import guarded
+from tidegauge._json import bounded_json
 from tidegauge.catalog import MetricDefinition
 from tidegauge.events import Decision, RunStarted
 from tidegauge.instrumentation.extractors import CodingAgent
@@ -278,7 +280,8 @@ class HookSessions:
         if printed is None:
             self._give_back(event)
             return b""
-        return orjson.dumps(printed)
+        # ASCII alone: a tool's name may have what a terminal acts on.
+        return json.dumps(printed, separators=(",", ":")).replace("\x7f", "\\u007f").encode()
 
     @guarded("hooks.receive", default=None)
     def lost(self, agent_name: str, payload: bytes) -> None:
@@ -492,8 +495,8 @@ def _read(agent_name: str, payload: bytes) -> tuple[HookAgent, Payload, HookEven
     """The agent, its payload and the event in it; ``None``, there is none."""
     agent = AGENTS.get(agent_name)
     try:
-        content = orjson.loads(payload)
-    except orjson.JSONDecodeError:
+        content = bounded_json(payload)
+    except ValueError:
         return None
     if agent is None or not isinstance(content, dict):
         return None

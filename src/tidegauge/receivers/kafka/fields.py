@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
-import orjson
-
+from tidegauge._json import bounded_json
 from tidegauge.errors import TidegaugeError
 
 __all__ = ["VERSION", "Fields", "MessageError", "Reason"]
@@ -53,8 +52,8 @@ def invalid(name: str, expected: str, value: object) -> MessageError:
 def json_object(value: bytes | None) -> dict[str, Any]:
     """A message's value as a JSON object."""
     try:
-        data = orjson.loads(value or b"")
-    except orjson.JSONDecodeError as error:
+        data = bounded_json(value or b"")
+    except ValueError as error:
         raise MessageError("malformed", f"not valid JSON: {error}") from None
     if not isinstance(data, dict):
         raise MessageError("malformed", "not a JSON object")

@@ -19,6 +19,7 @@ from tidegauge.receivers.otlp.request_handler import (
     BusyError,
     RequestHandler,
     TooLargeError,
+    decompress,
 )
 
 try:
@@ -39,6 +40,7 @@ _DEFLATE: Final = b"\x78"
 _KEEPALIVE_SECONDS: Final = 30
 _CONNECTION_SECONDS: Final = 60
 _LAST_CALL_SECONDS: Final = 10
+_CANCELLING_SECONDS: Final = 0.5
 _COUNTED_BYTES: Final = 1024 * 1024
 """Requests up to this much beyond the limit are rejected here, and counted; gRPC rejects larger
 ones, without a report."""
@@ -98,7 +100,7 @@ class GrpcServer:
 
     def stop(self, grace: float = 5.0) -> None:
         """Accept no new requests, and give active ones ``grace`` seconds to end."""
-        self._server.stop(grace).wait(grace + 1.0)
+        self._server.stop(grace).wait(grace + _CANCELLING_SECONDS)
 
     def _listen(self, address: str, tls: Tls | None) -> int:
         if tls is None:
@@ -116,14 +118,15 @@ class GrpcServer:
 
     def _export(self, signal: Signal, body: bytes, context: Any) -> bytes:
         self._authorize(body, context)
+        until = time.monotonic() + self._seconds
         try:
-            if body[:2] == _GZIP or body[:1] == _DEFLATE:  # no protobuf begins so
-                until = time.monotonic() + self._seconds
-                body = self._handler.decompress(body, self._max_bytes, until)
-            decoded = self._handler.handle(body, "protobuf", signal)
-        except TooLargeError:
-            message = f"more than {self._max_bytes} bytes"
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
+            with self._handler.receiving() as share:
+                share.take(len(body))
+                if body[:2] == _GZIP or body[:1] == _DEFLATE:  # no protobuf begins so
+                    body = decompress(body, self._max_bytes, until, share)
+                decoded = self._handler.handle(body, "protobuf", signal, share, until)
+        except TooLargeError as error:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except TimeoutError as error:
             self._handler.count_rejected("too_slow")
             context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(error))

@@ -18,6 +18,7 @@ from tidegauge.receivers.otlp.request_handler import (
     BusyError,
     RequestHandler,
     TooLargeError,
+    decompress,
 )
 
 __all__ = ["HttpServer"]
@@ -86,17 +87,20 @@ class _Handler(BoundedHandler):
         packed = request.headers.get("content-encoding", "identity").strip().lower()
         if packed not in ("", "identity", "gzip", "deflate"):
             raise _unsupported("content-encoding", "gzip, deflate or no compression")
-        body = self.body(most)
+        signal = _SIGNALS.get(request.path)
         try:
-            if packed not in ("", "identity"):
-                body = handler.decompress(body, most, self.until)
-            signal = _SIGNALS.get(request.path)
-            return self._accepted(
-                Decoded([]) if signal is None else handler.handle(body, self._encoding, signal)
-            )
+            with handler.receiving() as share:
+                body = self.body(most, share.take)
+                if packed not in ("", "identity"):
+                    body = decompress(body, most, self.until, share)
+                return self._accepted(
+                    Decoded([])
+                    if signal is None
+                    else handler.handle(body, self._encoding, signal, share, self.until)
+                )
         except TooLargeError as error:
             raise RejectedRequestError(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {most} bytes", reason=None
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error), reason=None
             ) from error
         except MalformedRequestError as error:
             raise RejectedRequestError(HTTPStatus.BAD_REQUEST, str(error), reason=None) from error

@@ -6,27 +6,32 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
 
+from tidegauge._elements import TooManyElementsError
+from tidegauge._json import bounded_json
 from tidegauge._span_faults import span_faults
-from tidegauge.instrumentation.spans.convention_reader import MARKER_ATTRIBUTES, looks_like_agent
 from tidegauge.instrumentation.spans.conventions.genai import event_span
 from tidegauge.instrumentation.spans.span import Attributes, SpanData
 from tidegauge.receivers.otlp.decoding import (
     EVENT_NAME,
     MAX_DEPTH,
     MAX_EVENTS,
+    NOT_READ,
     READ_LIMITS,
     REMOTE,
     Decoded,
     DecodedSpans,
     MalformedRequestError,
+    OverloadedRequestError,
+    Reading,
     ReadLimits,
     event_details,
     event_name,
+    kind_of,
     may_be_sampled,
 )
 
@@ -40,6 +45,7 @@ def decode_json(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
     """The spans of a trace request in OTLP's JSON.
 
     Raises:
+        OverloadedRequestError: it has too many elements for its size.
         MalformedRequestError: the body is not such a request.
 
     >>> span = '{"traceId": "%032x", "spanId": "%016x", "name": "chat"}' % (1, 2)
@@ -47,16 +53,20 @@ def decode_json(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
     >>> decode_json(body.encode()).spans[0].span_id
     2
     """
-    request = _request(body)
-    accepted = DecodedSpans(limits)
+    request = _request(body, limits)
+    accepted, reading = DecodedSpans(limits), Reading(limits, len(body))
     for resource_spans in _objects(request, "resourceSpans"):
-        resource = _Attributes(resource_spans.get("resource"), limits)
+        resource: Attributes | None = None
         for scope_spans in _objects(resource_spans, "scopeSpans"):
             scope = _scope(scope_spans)
             for span in _list(scope_spans, "spans"):
+                if resource is None:
+                    resource = _attributes(resource_spans.get("resource"), reading)
+                if accepted.full:
+                    accepted.reject("too_many")
+                    continue
                 try:
-                    size = _size(span, len(body))
-                    accepted.add(_span(span, scope, resource, limits, size))
+                    accepted.add(_span(span, scope, resource, reading))
                 except (AttributeError, TypeError, ValueError, KeyError, OverflowError):
                     accepted.reject("invalid")
     return accepted.decoded
@@ -66,18 +76,19 @@ def decode_logs_json(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
     """The events in a log request in OTLP's JSON; other log records are ignored.
 
     Raises:
+        OverloadedRequestError: it has too many elements for its size.
         MalformedRequestError: the body is not such a request.
 
     >>> decode_logs_json(b"{}")
     Decoded(spans=[], rejected={}, signal='logs')
     """
-    accepted = DecodedSpans(limits, "logs")
-    for resource_logs in _objects(_request(body), "resourceLogs"):
+    accepted, reading = DecodedSpans(limits, "logs"), Reading(limits, len(body))
+    for resource_logs in _objects(_request(body, limits), "resourceLogs"):
         for scope_logs in _objects(resource_logs, "scopeLogs"):
             scope = _scope(scope_logs)
             for record in _objects(scope_logs, "logRecords"):
                 try:
-                    event = _event(record, scope, limits, len(body))
+                    event = _event(record, scope, reading)
                 except ValueError:
                     accepted.reject("invalid")
                 else:
@@ -86,9 +97,11 @@ def decode_logs_json(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
     return accepted.decoded
 
 
-def _request(body: bytes) -> Mapping[str, Any]:
+def _request(body: bytes, limits: ReadLimits) -> Mapping[str, Any]:
     try:
-        request = orjson.loads(body)
+        request = bounded_json(body, limits.elements)
+    except TooManyElementsError as error:
+        raise OverloadedRequestError(str(error)) from error
     except ValueError as error:
         raise MalformedRequestError(f"not valid JSON: {error}") from error
     if not isinstance(request, dict):
@@ -101,9 +114,9 @@ def _scope(holder: Mapping[str, Any]) -> str:
     return str(given.get("name", "")) if isinstance(given, dict) else ""
 
 
-def _event(record: dict[str, Any], scope: str, limits: ReadLimits, most: int) -> SpanData | None:
+def _event(record: dict[str, Any], scope: str, reading: Reading) -> SpanData | None:
     """The event in a log record, if it is one of a span."""
-    attributes = _Attributes(record, limits)
+    attributes = _attributes(record, reading)
     name = event_name(record.get("eventName"), attributes.get(EVENT_NAME))
     if name is None or not record.get("traceId") or not record.get("spanId"):
         return None
@@ -112,60 +125,57 @@ def _event(record: dict[str, Any], scope: str, limits: ReadLimits, most: int) ->
     return event_span(
         name,
         (_id(record["traceId"], 32), _id(record["spanId"], 16)),
-        event_details(dict(attributes), _value(record.get("body"), limits)),
+        event_details(attributes, _value(record.get("body"), reading)),
         scope=scope,
         time=_unsigned(record.get("timeUnixNano")) or _unsigned(record.get("observedTimeUnixNano")),
-        size=_size(record, most),
+        size=reading.keep(_encoded(record)),
     )
 
 
-class _Attributes(Mapping[str, Any]):
-    """Attributes in JSON, each read on access."""
-
-    __slots__ = ("_limits", "_pairs")
-
-    def __init__(self, holder: Any, limits: ReadLimits) -> None:
-        pairs = holder.get("attributes") if isinstance(holder, dict) else None
-        self._pairs: dict[str, Any] = {}
-        self._limits = limits
-        if isinstance(pairs, list) and len(pairs) > limits.attributes:
-            span_faults.repair("cut")
-        for pair in pairs[: limits.attributes] if isinstance(pairs, list) else ():
-            if isinstance(pair, dict) and isinstance(pair.get("key"), str):
-                self._pairs[pair["key"]] = pair.get("value")
-
-    def __getitem__(self, key: str) -> Any:
-        return _value(self._pairs[key], self._limits)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The value of an attribute."""
-        if key not in self._pairs:
-            return default
-        return _value(self._pairs[key], self._limits)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._pairs
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._pairs)
-
-    def __len__(self) -> int:
-        return len(self._pairs)
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
+def _pairs(holder: Any, limits: ReadLimits) -> dict[str, Any]:
+    """The attributes by name, not read yet."""
+    pairs = holder.get("attributes") if isinstance(holder, dict) else None
+    if not isinstance(pairs, list):
+        return {}
+    if len(pairs) > limits.attributes:
+        span_faults.repair("cut")
+    return {
+        pair["key"]: pair.get("value")
+        for pair in pairs[: limits.attributes]
+        if isinstance(pair, dict) and isinstance(pair.get("key"), str)
+    }
 
 
-def _span(
-    span: dict[str, Any], scope: str, resource: Attributes, limits: ReadLimits, size: int
-) -> SpanData:
+def _attributes(holder: Any, reading: Reading) -> Attributes:
+    return _read(_pairs(holder, reading.limits), reading)
+
+
+def _read(pairs: Mapping[str, Any], reading: Reading) -> Attributes:
+    reading.take(len(pairs))
+    return {name: _value(value, reading) for name, value in pairs.items()}
+
+
+def _span_attributes(span: dict[str, Any], scope: str, reading: Reading) -> Attributes:
+    """The attributes of a span, if it has a marker attribute."""
+    pairs = _pairs(span, reading.limits)
+    kind = kind_of.__wrapped__(tuple(pairs))
+    if kind == "alike":
+        span_faults.unread(scope, "unknown_convention")
+    if kind != "read" and not reading.limits.unread:
+        return NOT_READ if pairs else _NOTHING
+    return _read(pairs, reading)
+
+
+def _span(span: dict[str, Any], scope: str, resource: Attributes, reading: Reading) -> SpanData:
     parent, status = span.get("parentSpanId"), span.get("status") or _NOTHING
     name, message = span.get("name", ""), status.get("message")
     if not isinstance(name, str):
         raise TypeError("name must be a string")
-    attributes = _Attributes(span, limits)
-    if attributes.keys().isdisjoint(MARKER_ATTRIBUTES) and looks_like_agent(attributes):
-        span_faults.unread(scope, "unknown_convention")
+    attributes = _span_attributes(span, scope, reading)
+    events = tuple(
+        [(str(event.get("name", "")), _attributes(event, reading)) for event in _events(span)]
+    )
+    reading.take(len(events))
     return SpanData(
         _id(span["traceId"], 32),
         _id(span["spanId"], 16),
@@ -177,12 +187,10 @@ def _span(
         _unsigned(span.get("endTimeUnixNano")),
         status.get("code") in _ERROR,
         str(message) if message else None,
-        tuple(
-            [(str(event.get("name", "")), _Attributes(event, limits)) for event in _events(span)]
-        ),
+        events,
         resource,
         _unsigned(span.get("flags")) & REMOTE == REMOTE,
-        size,
+        reading.keep(_encoded(span)),
     )
 
 
@@ -193,12 +201,11 @@ def _events(span: dict[str, Any]) -> list[Any]:
     return found[:MAX_EVENTS]
 
 
-def _size(span: object, most: int) -> int:
-    """Bytes of a span's JSON; if it is nested too deep to serialise, those of its request."""
+def _encoded(span: object) -> bytes:
     try:
-        return len(orjson.dumps(span))
-    except TypeError:
-        return most
+        return orjson.dumps(span)
+    except TypeError:  # nested too deep: its values are not read
+        return b""
 
 
 def _id(given: Any, digits: int) -> int:
@@ -240,14 +247,14 @@ def _objects(holder: Mapping[str, Any], key: str, most: int | None = None) -> li
     return given
 
 
-def _value(value: Any, limits: ReadLimits, depth: int = 0) -> Any:
+def _value(value: Any, reading: Reading, depth: int = 0) -> Any:
     """A value; ``None`` if it is not of the type that its key says."""
     if not isinstance(value, dict):
         return None
     for kind, given in value.items():
         match kind:
             case "stringValue":
-                return _text(given, limits)
+                return _text(given, reading.limits)
             case "boolValue":
                 return given if isinstance(given, bool) else None
             case "intValue":
@@ -257,17 +264,18 @@ def _value(value: Any, limits: ReadLimits, depth: int = 0) -> Any:
             case "bytesValue":
                 return _bytes(given)
             case "arrayValue" | "kvlistValue":
-                return None if depth >= MAX_DEPTH else _nested(kind, given, limits, depth + 1)
+                return None if depth >= MAX_DEPTH else _nested(kind, given, reading, depth + 1)
     return None
 
 
-def _nested(kind: str, given: Any, limits: ReadLimits, depth: int) -> Any:
+def _nested(kind: str, given: Any, reading: Reading, depth: int) -> Any:
     values = given.get("values") if isinstance(given, dict) else None
-    items = values[: limits.attributes] if isinstance(values, list) else []
+    items = values[: reading.limits.attributes] if isinstance(values, list) else []
+    reading.take(len(items))
     if kind == "arrayValue":
-        return tuple([_value(item, limits, depth) for item in items])
+        return tuple([_value(item, reading, depth) for item in items])
     return {
-        item["key"]: _value(item.get("value"), limits, depth)
+        item["key"]: _value(item.get("value"), reading, depth)
         for item in items
         if isinstance(item, dict) and isinstance(item.get("key"), str)
     }

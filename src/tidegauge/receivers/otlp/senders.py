@@ -226,7 +226,7 @@ def _as_protobuf(body: bytes) -> bytes:
     try:
         request = _with_base64_ids(orjson.loads(body))
         message = ParseDict(request, ExportTraceServiceRequest(), ignore_unknown_fields=True)
-    except (ParseError, ValueError) as error:
+    except (ParseError, ValueError, RecursionError) as error:
         raise RejectedError from error
     return bytes(message.SerializeToString())
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-import orjson
-
+from tidegauge._json import bounded_json
 from tidegauge.instrumentation.spans.span import SpanData
 from tidegauge.receivers.otlp.decoding import (
     READ_LIMITS,
@@ -40,7 +39,7 @@ def decode_file(data: bytes, limits: ReadLimits = READ_LIMITS) -> list[SpanData]
             raise MalformedRequestError("neither OTLP in JSON nor in protobuf")
         return [span for one in messages for span in decode_protobuf(one, limits).spans]
     try:
-        orjson.loads(data)
+        bounded_json(data, limits.elements)
     except ValueError:
         found: list[SpanData] = []
         for number, line in enumerate(data.splitlines(), 1):

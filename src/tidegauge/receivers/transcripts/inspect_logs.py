@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import orjson
-
+from tidegauge._json import bounded_json
 from tidegauge.events import ABSENT, Call, CallResult
 from tidegauge.receivers.transcripts.session_transcript import (
     Record,
@@ -163,8 +162,8 @@ def _member(log: Any, name: str) -> Record | None:
     if len(content) > _MAX_SAMPLE_BYTES:
         return None
     try:
-        found = orjson.loads(content)
-    except orjson.JSONDecodeError:
+        found = bounded_json(content, most=None)
+    except ValueError:
         return None
     return found if isinstance(found, dict) else None
 

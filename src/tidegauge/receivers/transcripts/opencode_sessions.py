@@ -7,8 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
-
+from tidegauge._json import bounded_json
 from tidegauge.events import Call, CallResult
 from tidegauge.receivers.hooks.payload_fields import without_description, without_saved_path
 from tidegauge.receivers.transcripts.session_transcript import (
@@ -130,8 +129,8 @@ def _read(database: Any, transcript: OpencodeTranscript) -> Iterator[list[dict[s
 
 def _object(data: Any) -> Record:
     try:
-        return mapping(orjson.loads(data))
-    except (orjson.JSONDecodeError, TypeError):
+        return mapping(bounded_json(data))
+    except (ValueError, TypeError, AttributeError):
         return {}
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, Final, NamedTuple
 
-import orjson
-
+from tidegauge._json import bounded_json
 from tidegauge.receivers.transcripts.atif_trajectories import AtifTranscript, read_trajectory
 from tidegauge.receivers.transcripts.claude_sessions import ClaudeTranscript
 from tidegauge.receivers.transcripts.codex_sessions import CodexTranscript
@@ -244,8 +243,8 @@ def _parsed(content: bytes | None) -> dict[str, Any] | None:
     if content is None:
         return None
     try:
-        record = orjson.loads(content)
-    except orjson.JSONDecodeError:
+        record = bounded_json(content, most=None)
+    except ValueError:
         return None
     return record if isinstance(record, dict) else None
 

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Final, NamedTuple
 
-import orjson
-
+from tidegauge._json import bounded_json
 from tidegauge.receivers.transcripts.mini_swe_agent_sessions import MiniSweAgentTranscript
 from tidegauge.receivers.transcripts.opencode_sessions import (
     OpencodeTranscript,
@@ -162,8 +161,8 @@ class LinesTail(SessionTail):
         if not line.strip():
             return []
         try:
-            record = orjson.loads(line)
-        except orjson.JSONDecodeError:
+            record = bounded_json(line)
+        except ValueError:
             self.skipped += 1
             return []
         if not isinstance(record, dict):
@@ -291,7 +290,7 @@ def _object_in(path: Path) -> dict[str, Any] | None:
     if os.path.getsize(path) > 4 * MAX_LINE_BYTES:
         raise SessionError(f"{path.name} has more than {4 * MAX_LINE_BYTES >> 20} MiB")
     try:
-        found = orjson.loads(path.read_bytes())
-    except orjson.JSONDecodeError:
+        found = bounded_json(path.read_bytes(), most=None)
+    except ValueError:
         return None
     return found if isinstance(found, dict) else None

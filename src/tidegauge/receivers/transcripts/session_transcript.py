@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
-import orjson
-
+from tidegauge._json import bounded_json
 from tidegauge.errors import TidegaugeError
 from tidegauge.events import ABSENT, Call, CallResult, Identity
 from tidegauge.instrumentation.extraction import extract_observation, extract_uses
@@ -294,8 +293,8 @@ def parsed_arguments(given: Any) -> Any:
     ({'q': 1}, '5')
     """
     try:
-        found = orjson.loads(given)
-    except (orjson.JSONDecodeError, TypeError):
+        found = bounded_json(given) if isinstance(given, str) else given
+    except ValueError:
         return given
     return found if isinstance(found, dict) else given
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -215,7 +216,8 @@ def request(**fields: Any) -> bytes:
 )
 def test_spans_that_are_refused(given: dict[str, Any]) -> None:
     handler = RequestHandler(_Takes())
-    handler.handle(request(**given), "json")
+    with handler.receiving() as share:
+        handler.handle(request(**given), "json", "traces", share, math.inf)
     assert handler.rejected == {"invalid": 1}
 
 
@@ -225,8 +227,8 @@ class _Takes:
     def offer(self, spans: Sequence[SpanData], size: int = 0) -> bool:
         return True
 
-    def close(self, timeout: float | None = None) -> bool:
-        return True
+    def close(self, timeout: float | None = None) -> list[str]:
+        return []
 
     def metrics(self) -> dict[Any, Any]:
         return {}

@@ -199,7 +199,7 @@ def event_span(
         details: attributes of the event.
         scope: name of the instrumentation that made it.
         time: nanoseconds since the epoch.
-        size: bytes that it came in.
+        size: bytes of memory that it takes, about.
 
     >>> said = {"content": "go"}
     >>> event_span("gen_ai.user.message", (1, 2), said, scope="any", time=3, size=4).attributes
