@@ -188,6 +188,12 @@ class TestCommands:
         assert of(f"sleep 1; {'cat x; ' * 1_000}") is None
 
 
+def test_other_marks_of_a_recording_say_nothing() -> None:
+    assert polling_of(Call("bash", "sha:a1")) is None
+    assert polling_of(Call("bash", "sha:a1/b2+uuids")) is None
+    assert polling_of(Call("bash", "sha:a1/b2+uuids+waits")) == Polling(waits=True)
+
+
 @pytest.mark.parametrize(
     ("tool", "given", "waits"),
     [
