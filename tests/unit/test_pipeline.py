@@ -84,6 +84,7 @@ class TestSettings:
             ("stuck_streak", 5, "observe"),
             ("failed_rounds", 7, "observe"),
             ("result_streak", 8, "observe"),
+            ("near_streak", 5, "observe"),
         ]
 
     def test_rules_from_a_generator_are_all_taken(self, configure):

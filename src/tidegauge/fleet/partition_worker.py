@@ -70,7 +70,7 @@ class WorkerSettings:
     max_state_bytes: int = MAX_STATE_BYTES
     t_max: int | None = None
     detect_polls: bool = True
-    repetition: bool = True
+    repetition: bool = False
     max_groups: int = 200
     max_actions: int = 50
     commit_seconds: float = 1.0
