@@ -245,7 +245,7 @@ def test_calls_that_wait_do_in_a_replay_too(tmp_path: Path, plain: bool, declare
     tools = {"bash": tidegauge.ToolDeclaration(mutates=False)} if declared else {}
     looks = ["sleep 5; tail -1 build.log"] * 4 + ["cat build.log"] * 4
     with (
-        capture(record_to=path, record_contents=plain, tools=tools) as seen,
+        capture(record_to=path, record_contents=plain, tools=tools, detect_polls=True) as seen,
         tidegauge.run() as run,
     ):
         for command in ["make > build.log &", *looks]:

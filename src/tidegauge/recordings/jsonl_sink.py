@@ -67,6 +67,7 @@ class JsonlSink:
         lines: receives the lines.
         contents: encodes contents.
         declarations: declared tools by name, as for the engine.
+        detect_polls: whether calls that wait are taken for polls, as for the engine.
         clock: seconds.
     """
 
@@ -76,11 +77,13 @@ class JsonlSink:
         contents: ContentEncoder,
         *,
         declarations: Mapping[str, ToolDeclaration] | None = None,
+        detect_polls: bool | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._lines = lines
         self._contents = contents
         self._declarations = dict(declarations or {})
+        self._detect_polls = detect_polls
         self._clock = clock
         self._runs: dict[str, _OpenRun] = {}
         reset_after_fork(self)
@@ -92,6 +95,9 @@ class JsonlSink:
         """A lock to hold, in a critical section, while reporting to the engine and here."""
         known = self._runs.get(run)
         return _NO_LOCK if known is None else known.lock
+
+    def _detects(self, event: RunStarted) -> bool:
+        return event.detect_polls if self._detect_polls is None else self._detect_polls
 
     @guarded("jsonl", default=None)
     def run_started(self, event: RunStarted, *, t_max: int | None = None) -> None:
@@ -119,6 +125,7 @@ class JsonlSink:
                 "reach": event.reach if event.reach != "adjacent" else None,
                 "parent": event.parent,
                 "trace_id": event.trace_id,
+                "detect_polls": self._detects(event) or None,
                 "time": moment(event.time),
             }
         )

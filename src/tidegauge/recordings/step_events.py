@@ -121,6 +121,7 @@ def _run_started(data: Mapping[str, Any]) -> RunStarted:
         goal=_identity(data, "goal"),
         reach=_reach(data),
         time=_time(data),
+        detect_polls=_flag(data, "detect_polls") or False,
     )
 
 

@@ -80,7 +80,8 @@ class Engine:
             replaces the search for gain.
         declarations: what is declared of tools, by their names.
         detect_polls: whether calls that wait, and looks at what another call has started, are taken
-            for polls; see :mod:`~tidegauge.streaming_metrics.polls`.
+            for polls, see :mod:`~tidegauge.streaming_metrics.polls`; ``None``, as the start of the
+            run says.
         repetition: whether runs measure the similarity of their actions, which reads the words
             of every call.
         features: whether runs have the features of learned scores, which reads the texts of every
@@ -118,7 +119,7 @@ class Engine:
         directed: bool = False,
         distance: Distance | None = None,
         declarations: Mapping[str, ToolDeclaration] | None = None,
-        detect_polls: bool = True,
+        detect_polls: bool | None = None,
         repetition: bool = True,
         features: bool = False,
         loop_code: Literal["text", "gui"] = "text",
@@ -138,6 +139,7 @@ class Engine:
             max_period=max_period,
             max_distinct=max_distinct,
             directed=directed,
+            detect_polls=detect_polls,
             repetition=repetition or features,
             features=features,
             loop_code=loop_code,
@@ -149,7 +151,7 @@ class Engine:
             words=repetition or features,
             clues=features,
             contents=event_log is not None and event_log.contents,
-            polls=detect_polls,
+            polls=detect_polls is not False,
         )
         self._distance = distance
         self._clock = clock
