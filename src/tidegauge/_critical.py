@@ -145,6 +145,9 @@ def run_deferred(limit: int = MAX_DEFERRED) -> None:
             # In a copy of the context: what a late call makes current must not be current here.
             with contextlib.suppress(RunStopped, CallBlocked):
                 copy_context().run(call)
+    except BaseException:
+        _deferred.append(_call_unused)  # first of all: another exception may arrive
+        raise
     finally:
         here.catching_up = False
         _catching_up = None
@@ -184,12 +187,19 @@ class _Unused(ref[Any]):
         _unused.add(self)
 
     def __call__(self) -> None:
-        _unused.discard(self)
         self._call()
+        _unused.discard(self)  # last: an exception may have arrived before
 
     def detach(self) -> None:
         """It is in use: nothing is called any more."""
         _unused.discard(self)
+
+
+def _call_unused() -> None:
+    """Call again what an exception has interrupted, or kept from being called."""
+    for one in _unused.copy():
+        if ref.__call__(one) is None:
+            one()
 
 
 def defer_if_unused(held: object, call: Callable[[], object]) -> Callable[[], object]:
@@ -197,7 +207,8 @@ def defer_if_unused(held: object, call: Callable[[], object]) -> Callable[[], ob
 
     Args:
         held: the object.
-        call: is run with the next ordinary call, after the object was freed.
+        call: is run with the next ordinary call, after the object was freed; again, if an
+            exception arrives meanwhile.
     """
     return _Unused(held, call).detach
 

@@ -220,6 +220,9 @@ class _Abandoned(BaseException):
     """Nothing is left that could end the run."""
 
 
+_ABANDONED: Final = _Abandoned()
+
+
 class OpenRun:
     """One run from its start to its end, current while its body runs.
 
@@ -301,7 +304,7 @@ class OpenRun:
         Args:
             scope: its ``with`` block, or its call; the run must not refer to it.
         """
-        self._watched = defer_if_unused(scope, partial(self._end, _Abandoned()))
+        self._watched = defer_if_unused(scope, partial(self._end, _ABANDONED))
 
     def enter(self) -> None:
         """The body starts or continues: make the run current, even if it could not be opened."""
@@ -442,7 +445,12 @@ class OpenRun:
             self._recorded = None
         self._current, self.closed = None, True
         if self._ending is not None:  # an exception may have arrived while it was reported
-            self._report_end(*self._ending)
+            try:
+                self._report_end(*self._ending)
+            except BaseException:
+                # The traceback of the error may hold what is watched: it would never be freed.
+                self._ending = self._ending[0], _ABANDONED
+                raise
             self._ending = None
         if self._watched is not None:
             self._watched()
