@@ -104,7 +104,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 @pytest.mark.parametrize("bomb", [*PROTOBUF_BOMBS, *JSON_BOMBS])
-@pytest.mark.parametrize("padding", [0, 3, 12])
+@pytest.mark.parametrize("padding", [0, 3])
 def test_a_request_takes_at_most_twenty_times_its_bytes(bomb: str, padding: int) -> None:
     """Also if it has just as many elements as are allowed."""
     made = {**PROTOBUF_BOMBS, **JSON_BOMBS}[bomb](4 * MEGABYTE)
