@@ -36,6 +36,7 @@ from tidegauge.receivers.otlp.decoding import (
 )
 from tidegauge.receivers.otlp.json_decoding import decode_json, decode_logs_json
 from tidegauge.receivers.otlp.span_files import decode_file
+from tidegauge.receivers.transcripts import opencode_sessions, session_files
 from tidegauge.receivers.transcripts.session_transcript import parsed_arguments
 from tidegauge.recordings.step_events import parse_line
 
@@ -193,6 +194,8 @@ JSON_DOORS: dict[str, Callable[[bytes], object]] = {
     "a worker": raising(kafka_object, MessageError),
     "replay": raising(parse_line, StepEventError),
     "hooks": lambda text: sessions._read("claude", text),
+    "a session": session_files._parsed,
+    "a message of OpenCode": lambda text: opencode_sessions._object(text.decode()) or None,
     "arguments of a call": lambda text: parsed_arguments(text.decode()).encode(),
 }
 
