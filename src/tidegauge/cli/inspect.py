@@ -78,6 +78,7 @@ def inspect(settings: InspectSettings) -> None:
 
 def _listen(settings: InspectSettings) -> None:
     from tidegauge._net.listener import Listener
+    from tidegauge.receivers.otlp.decoding import READ_LIMITS
     from tidegauge.receivers.otlp.receiver import Receiver, ReceiverSettings
 
     stop = set_on_signal()
