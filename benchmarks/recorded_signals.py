@@ -39,6 +39,7 @@ CONDITIONS: Final[Mapping[str, Sequence[float]]] = {
     "stuck_streak": (3, 4, 5, 6),
     "failed_rounds": (3, 4, 5, 6, 7),
     "result_streak": (3, 4, 5, 6, 8),
+    "near_streak": (3, 4, 5, 8),
     "empty_streak": (5, 8, 10),
     "stale_score": (5, 8, 10),
     "recurrence": (1, 2, 3),

@@ -34,7 +34,7 @@ def searcher(task: str) -> str | None:
             messages.append(advice)
         result = look(model(messages))
         if not result.startswith("look on"):
-            print(f"blocked, the call was not run:\n  {result.splitlines()[1]}")
+            print(f"blocked:\n  {result.splitlines()[0]}")
         messages.append(result)
     return None
 

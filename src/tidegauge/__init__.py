@@ -18,7 +18,7 @@ from tidegauge.events import Decision, ToolDeclaration
 from tidegauge.instrumentation.context import Run, get_current_run, run
 from tidegauge.instrumentation.current import propagate
 from tidegauge.instrumentation.decorators import agent, tool
-from tidegauge.pipeline import configure
+from tidegauge.pipeline import configure, flush
 
 __all__ = [
     "CallBlocked",
@@ -33,6 +33,7 @@ __all__ = [
     "__version__",
     "agent",
     "configure",
+    "flush",
     "get_current_run",
     "propagate",
     "run",

@@ -100,11 +100,11 @@ class MissingExtraError(TidegaugeError, ImportError):
     """An optional dependency is missing; the message says what to install.
 
     >>> str(MissingExtraError("langchain_core", extra="langchain"))
-    "langchain_core is not installed: pip install 'tidegauge[langchain]'"
+    "langchain_core is not installed: pip install '.[langchain]' in a clone"
     """
 
     def __init__(self, module: str, *, extra: str) -> None:
-        super().__init__(f"{module} is not installed: pip install 'tidegauge[{extra}]'")
+        super().__init__(f"{module} is not installed: pip install '.[{extra}]' in a clone")
         self.module = module
         self.extra = extra
 

@@ -387,6 +387,8 @@ class Signals(NamedTuple):
         likeness: the same, whatever its result is and its call does; ``None``, not measured.
         repetition: sum of the squared similarities of all actions; ``None``, not measured.
         features: the features of learned scores at the last issued action; ``None``, not measured.
+        loop_times: how often the calls of the current loop were repeated, as people count: of three
+            equal calls twice. Messages say this number.
         more: further signals that metrics declare, by name; they are read as attributes, too.
     """
 
@@ -419,6 +421,7 @@ class Signals(NamedTuple):
     likeness: float | None = None
     repetition: float | None = None
     features: Any = None
+    loop_times: int = 0
     more: Mapping[str, Any] = _NOTHING_MORE
 
     def __getattr__(self, name: str) -> Any:

@@ -31,14 +31,14 @@ OWN_GUARD = ("gemini", "qwen")
 
 
 @contextlib.contextmanager
-def model(scenario: str, folder: Path) -> Iterator[tuple[int, Path]]:
-    """A scripted model: its port, and the log of its requests."""
+def model(scenario: str, folder: Path, *more: str) -> Iterator[tuple[int, Path]]:
+    """A scripted model, with more options: its port, and the log of its requests."""
     if not MODEL.exists():
         missing(f"the scripted model is not at {MODEL}; TIDEGAUGE_DATA can name its folder")
     said, log = folder / f"{scenario}.port", folder / f"{scenario}.jsonl"
     with said.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, MODEL, "--scenario", scenario, "--port", "0", "--log", log],
+            [sys.executable, MODEL, "--scenario", scenario, "--port", "0", "--log", log, *more],
             stdout=output,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
@@ -67,12 +67,18 @@ def watching(home: Path, runtime: Path, *flags: str) -> Iterator[list[str]]:
 
 
 def session(
-    name: str, scenario: str, folder: Path, *flags: str, installed: bool, watched: bool
+    name: str,
+    scenario: str,
+    folder: Path,
+    *flags: str,
+    installed: bool,
+    watched: bool,
+    scripted: tuple[str, ...] = (),
 ) -> tuple[Ran, list[str]]:
     """A session of an agent in a new home, and what the watcher printed."""
     agent, home, runtime = AGENTS[name], folder / "home", folder / "run"
     runtime.mkdir(parents=True, mode=0o700)
-    with model(scenario, folder) as (port, log):
+    with model(scenario, folder, *scripted) as (port, log):
         agent.prepare(home, port)
         if installed:
             subprocess.run(
@@ -153,6 +159,22 @@ def test_results_that_change_are_no_loop(name: str, tmp_path: Path) -> None:
     assert (ran.code, len(ran.requests)) == (plain.code, len(plain.requests)), ran.output
     assert NUDGED not in ran.conversation
     assert any("steps; nudged: 0, refused: 0, stopped: 0" in line for line in printed), printed
+
+
+@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize(
+    ("flags", "left_alone"), [((), True), (("--detect-polls", "off"), False)], ids=["on", "off"]
+)
+def test_waiting_is_left_alone(
+    name: str, flags: tuple[str, ...], left_alone: bool, tmp_path: Path
+) -> None:
+    looks = ("--command", "sleep 1; tail -1 README.md", "--calls", "4")
+    ran, printed = session(
+        name, "loop", tmp_path, *flags, installed=True, watched=True, scripted=looks
+    )
+    assert (NUDGED not in ran.conversation) is left_alone, printed
+    untouched = any("steps; nudged: 0, refused: 0, stopped: 0" in line for line in printed)
+    assert untouched is left_alone, printed
 
 
 @pytest.mark.parametrize("name", AGENTS)

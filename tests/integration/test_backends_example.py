@@ -27,7 +27,7 @@ def test_the_team_s_traces(arguments: list[str]) -> None:
             check=False,
         )
         assert ran.returncode == 0, ran.stderr
-    assert "stopped at step 4: 1 step, repeated 3 times" in ran.stdout
+    assert "stopped at step 4: 1 step, repeated 4 times" in ran.stdout
     assert Counter(span.name for span in receiver.spans) == {
         "invoke_agent lead": 2,
         "invoke_agent researcher": 1,

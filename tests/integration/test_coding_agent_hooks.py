@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 from support.requirements import missing
+from tidegauge.cli.watch import default_rules
 from tidegauge.events import CallResult, Decision, Outcome, RunEnded, RunStarted, Step
 from tidegauge.pipeline import Pipeline
 from tidegauge.pipeline.settings import Settings
 from tidegauge.receivers.hooks.agents import AGENTS
-from tidegauge.receivers.hooks.sessions import HookSessions
+from tidegauge.receivers.hooks.hook_events import HookEvent
+from tidegauge.receivers.hooks.sessions import HookSessions, SessionLimits
+from tidegauge.receivers.transcripts.codex_sessions import CodexTranscript
 from tidegauge.streaming_metrics.run_report import RunReport
 
 DATA = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -108,3 +111,44 @@ def _without_added_context(payload: Any) -> None:
     if payload["hook"] == "tool.execute.after":
         output = payload["output"]
         output["output"] = output["metadata"].get("output", output["output"])
+
+
+UNSEEN = CAPTURED / "unseen"
+ACTED_ON = {
+    "codex-thrash-act": {"nudge", "refuse"},
+    "codex-mcp": {"nudge", "refuse"},
+    "codex-pollready-act": set(),
+    "codex-healthy3": set(),
+}
+
+
+@pytest.mark.parametrize("name", ACTED_ON)
+def test_what_watch_does_in_a_session_of_codex(name: str) -> None:
+    """Its calls as hooks report them, with the rules of ``tidegauge watch --act``."""
+    if not (UNSEEN / name).is_dir():
+        missing(f"sessions of coding agents are not at {UNSEEN}; TIDEGAUGE_DATA names the folder")
+    [path] = (UNSEEN / name).iterdir()
+    transcript = CodexTranscript(path.stem)
+    lines = [
+        line for text in path.read_text().splitlines() for line in transcript.take(json.loads(text))
+    ]
+    steps = [line for line in [*lines, *transcript.close()] if line["type"] == "step"]
+    pipeline = Pipeline(Settings(rules=default_rules()), serve=False)
+    kept = Kept(pipeline)
+    sessions = HookSessions(pipeline.recorder, SessionLimits(beside_seconds=0.02))
+    answers = []
+    for number, call in enumerate(call for step in steps for call in step["calls"]):
+        given = {"command": call["args"]["cmd"]} if "cmd" in call["args"] else call["args"]
+        shared = {"agent": None, "session": "s1", "tool": call["action"], "call_id": f"c{number}"}
+        event = HookEvent("call", **shared, arguments=given)
+        answers.append(sessions.take(AGENTS["codex"], event).action)
+        if answers[-1] == "allow":
+            # What was refused at that time had been the same again.
+            result = str(call["outcome"])
+            result = "building...\n" if result.startswith("Command blocked") else result
+            ended = event._replace(kind="result", result=CallResult(result))
+            answers.append(sessions.take(AGENTS["codex"], ended).action)
+    sessions.close()
+    pipeline.shutdown()
+    assert len(steps) == kept.calls >= 4
+    assert set(answers) - {"allow"} == ACTED_ON[name]

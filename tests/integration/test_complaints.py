@@ -337,7 +337,7 @@ class TestAStopIsTypedAndResumable:
                 self.work(run, ["hall"] * 9)
             stop = caught.value
             assert (stop.run, stop.reason) == (run.id, "loop_repeats")
-            assert stop.message.startswith("1 step, repeated twice")
+            assert stop.message.startswith("1 step, repeated 3 times")
             assert stop.state["place"] == "hall"
             assert stop.state["unexplored"] == ("cellar",)
             assert stop.state["repeated"] == ("search",)

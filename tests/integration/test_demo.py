@@ -355,4 +355,6 @@ def test_without_langchain_it_says_what_to_install() -> None:
         check=False,
     )
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr == "tidegauge: langchain is not installed: pip install 'tidegauge[demo]'\n"
+    assert (
+        ended.stderr == "tidegauge: langchain is not installed: pip install '.[demo]' in a clone\n"
+    )

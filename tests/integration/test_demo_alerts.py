@@ -187,7 +187,7 @@ def test_a_fault_of_ours_is_a_line(tmp_path: Path) -> None:
 def test_without_the_rules_it_says_what_to_install(tmp_path: Path) -> None:
     code = "import sys; sys.modules['grafana_foundation_sdk'] = None; " + CODE
     with running(tmp_path, code=code) as demo:
-        assert "pip install 'tidegauge[dashboards]'" in demo.read_until("no alerts: ")[-1]
+        assert "pip install '.[dashboards]' in a clone" in demo.read_until("no alerts: ")[-1]
         assert demo.end(signal.SIGINT) == (130, "")
 
 

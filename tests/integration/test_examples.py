@@ -19,15 +19,15 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
             "plain_agent.py",
             [
                 "nudge:\n  You make no progress: 2 steps, repeated once",
-                "blocked, the call was not run:\n  You make no progress: 2 steps, repeated twice",
+                "blocked:\n  This call was not run: 2 steps, repeated twice",
                 "stopped at step 8: 2 steps, repeated 3 times, since step 3",
                 "7 spans, the first of them 'invoke_agent searcher'",
             ],
         ),
-        ("langchain_agent.py", ["stopped at step 4: 1 step, repeated 3 times, since step 2"]),
+        ("langchain_agent.py", ["stopped at step 4: 1 step, repeated 4 times, since step 2"]),
         (
             "openai_agents_agent.py",
-            ["stopped at step 4: 1 step, repeated 3 times, since step 2"],
+            ["stopped at step 4: 1 step, repeated 4 times, since step 2"],
         ),
     ],
 )

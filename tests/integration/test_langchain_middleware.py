@@ -174,15 +174,15 @@ async def test_a_nudge_ignored_leads_on(later: bool, way: Callable[..., Any]) ->
     assert is_clean(messages)
     assert doors.nudged_calls() == [NUDGED + 1]
     nudge = doors.shown[NUDGED + 1][-1]
-    assert "1 step, repeated once, since step 2 (push)" in str(nudge.content)
+    assert "1 step, repeated twice, since step 2 (push)" in str(nudge.content)
     assert len(doors.pushed) == BLOCKED, "what was blocked and what was stopped was not run"
     replies = [message for message in messages if isinstance(message, ToolMessage)]
     assert [reply.status for reply in replies] == ["success"] * 3 + ["error"] * 2
     assert replies[BLOCKED].name == "push"
-    assert str(replies[BLOCKED].content).startswith("This call was not run.\nYou make no")
+    assert str(replies[BLOCKED].content).startswith("This call was not run: 1 step, repeated")
     assert replies[STOPPED].content == "This call was not run: the run was stopped."
     assert messages[-1].content == (
-        "This run was stopped before it finished: 1 step, repeated 3 times, since step 2."
+        "This run was stopped before it finished: 1 step, repeated 4 times, since step 2."
     )
     stop = stopped_by(result)
     assert stop is not None
@@ -639,7 +639,7 @@ except ImportError as error:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert completed.stdout.strip() == (
-        "MissingExtraError langchain is not installed: pip install 'tidegauge[langchain]'"
+        "MissingExtraError langchain is not installed: pip install '.[langchain]' in a clone"
     )
 
 

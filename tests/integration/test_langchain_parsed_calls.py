@@ -16,6 +16,7 @@ from langchain_core.output_parsers.openai_tools import (
     PydanticToolsParser,
 )
 from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from pydantic import BaseModel
@@ -174,3 +175,81 @@ async def test_a_call_that_was_refused_at_the_end_has_its_result(
     *_, (_, _, (refused,)) = ended.log.steps(ended.reports[0].run)
     assert refused.error
     assert "limit" in refused.outcome
+
+
+@tool
+def run_query(query: str) -> str:
+    """Run a query."""
+    return "Error: no such column: amount"
+
+
+def checked_queries(
+    last: int, *, checks: Callable[[int], bool] = lambda n: True
+) -> tuple[Any, list[int]]:
+    """The SQL agent of LangChain's docs: what one node asks, another checks and replaces."""
+    asked: list[int] = []
+
+    def script(messages: Sequence[BaseMessage]) -> AIMessage:
+        return chooses(("run_query", {"query": "SELECT amount FROM sales"}))
+
+    model = ScriptedChatModel(script=script).bind_tools([run_query])
+
+    def generate_query(state: MessagesState) -> dict[str, Any]:
+        asked.append(len(asked))
+        if len(asked) > last:
+            return {"messages": [AIMessage("no idea")]}
+        return {"messages": [model.invoke(state["messages"])]}
+
+    def check_query(state: MessagesState) -> dict[str, Any]:
+        if not checks(len(asked)):
+            return {"messages": []}
+        message = model.invoke([("user", "check this")])
+        message.id = state["messages"][-1].id
+        return {"messages": [message]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("generate_query", generate_query)
+    graph.add_node("check_query", check_query)
+    graph.add_node("run_query", ToolNode([run_query]))
+    graph.add_edge(START, "generate_query")
+    graph.add_conditional_edges(
+        "generate_query", tools_condition, {"tools": "check_query", "__end__": "__end__"}
+    )
+    graph.add_edge("check_query", "run_query")
+    graph.add_edge("run_query", "generate_query")
+    return graph.compile(), asked
+
+
+@WAYS
+async def test_calls_that_another_node_replaces_are_no_steps(way: Any) -> None:
+    with testing.capture() as seen:
+        handler, ended = TidegaugeCallbackHandler(agent="sql"), Ended(seen)
+        graph, _ = checked_queries(6)
+        await way(graph, TASK, {"callbacks": [handler], "recursion_limit": 99})
+        # Nobody knows of the first that it will be replaced.
+        assert ended.runs == [("sql", 1 + 6, 1)]
+        (report,) = ended.reports
+        assert (report.tokens, report.loop_period) == (12 * 12, 1)
+        assert nothing_is_left(handler, seen)
+
+
+def test_a_stop_comes_before_the_checked_call_runs() -> None:
+    with testing.capture(stop_on_loop=3) as seen:
+        handler, ended = TidegaugeCallbackHandler(agent="sql"), Ended(seen)
+        graph, asked = checked_queries(30)
+        with pytest.raises(tidegauge.RunStopped):
+            graph.invoke(TASK, {"callbacks": [handler], "recursion_limit": 99})
+        (report,) = ended.reports
+        assert (report.steps, len(asked)) == (1 + 5, 5)
+
+
+@WAYS
+async def test_calls_that_could_be_replaced_and_are_not(way: Any) -> None:
+    with testing.capture() as seen:
+        handler, ended = TidegaugeCallbackHandler(agent="sql"), Ended(seen)
+        graph, _ = checked_queries(6, checks=lambda n: n % 2 == 1)
+        await way(graph, TASK, {"callbacks": [handler], "recursion_limit": 99})
+        assert ended.runs == [("sql", 1 + 6, 1)]
+        (report,) = ended.reports
+        assert report.tokens == (6 + 3) * 12
+        assert nothing_is_left(handler, seen)

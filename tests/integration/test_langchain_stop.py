@@ -437,5 +437,5 @@ except tidegauge.RunStopped as stop:
 
 def test_without_langchain_it_says_what_to_install() -> None:
     assert import_error("langchain_core", "import tidegauge.instrumentation.langchain") == (
-        "MissingExtraError langchain_core is not installed: pip install 'tidegauge[langchain]'"
+        "MissingExtraError langchain_core is not installed: pip install '.[langchain]' in a clone"
     )

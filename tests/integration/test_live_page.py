@@ -115,7 +115,7 @@ def test_a_page_that_is_opened_late_shows_the_last_run(browser: Browser, served:
             go_round(run, rounds=3)
     with looking(browser, served) as opened:
         expect(opened.page.locator("#chosen-agent")).to_have_text("last")
-        expect(fact(opened.page, "Loop")).to_have_text("2 steps, repeated once")
+        expect(fact(opened.page, "Loop")).to_have_text("2 steps, repeated twice")
 
 
 def test_the_fleet_and_the_chosen_run_are_as_measured(browser: Browser) -> None:
@@ -219,7 +219,7 @@ def test_a_loop_has_its_cost_and_what_to_do(browser: Browser) -> None:
             run.act("look_attic", tokens=300)  # has no result yet
             expect(page.locator("#chosen-agent")).to_have_text("looper")
             expect(page.locator("#cycle")).to_have_text("Repeats: look_hall → look_attic")
-            expect(fact(page, "Loop")).to_have_text("2 steps, repeated once")
+            expect(fact(page, "Loop")).to_have_text("2 steps, repeated twice")
             expect(fact(page, "Cost of the loop")).to_have_text("3 steps, 900 tokens, $0.900")
             expect(fact(page, "Tokens")).to_have_text("1,800, $1.80")
             expect(page.locator("#trail-rows tr.looped")).to_have_count(3)  # also the newest
@@ -471,7 +471,9 @@ def test_without_the_chart_library_the_numbers_are_there(
         ):
             go_round(run, rounds=3)
             page = opened.page
-            expect(page.locator("#note")).to_have_text("No charts: pip install 'tidegauge[page]'")
+            expect(page.locator("#note")).to_have_text(
+                "No charts: pip install '.[page]' in a clone"
+            )
             expect(page.locator("#sentence")).to_have_text("1 of 1 run is looping")
             expect(page.locator("#trail-rows tr")).to_have_count(6)
             assert page.locator("canvas").count() == 0

@@ -674,5 +674,5 @@ def test_a_t_max_below_one_is_refused() -> None:
 
 def test_without_the_sdk_it_says_what_to_install() -> None:
     assert import_error("agents", "import tidegauge.instrumentation.openai_agents") == (
-        "MissingExtraError agents is not installed: pip install 'tidegauge[openai-agents]'"
+        "MissingExtraError agents is not installed: pip install '.[openai-agents]' in a clone"
     )

@@ -337,6 +337,22 @@ def test_a_run_that_cannot_be_saved_waits_in_its_process(failing: FailingStore) 
     assert internal_errors.counts() == {}
 
 
+def test_a_flush_waits_until_runs_are_saved(failing: FailingStore) -> None:
+    agent = waiting_agent(InMemorySaver(), rounds=1)
+    with testing.capture(run_store=failing) as seen:
+        assert seen.pipeline.force_flush(PATIENCE)
+        config: Any = {
+            "callbacks": [TidegaugeCallbackHandler()],
+            "configurable": {"thread_id": "one"},
+        }
+        failing.hangs.clear()
+        agent.invoke(INPUTS["task"], config)
+        assert not seen.pipeline.force_flush(0.01)
+        failing.hangs.set()
+        assert seen.pipeline.force_flush(PATIENCE)
+        assert waiting(seen) == 0
+
+
 def test_without_its_store_an_agent_continues_in_a_new_run(failing: FailingStore) -> None:
     agent = waiting_agent(InMemorySaver(), rounds=3)
     _, before = invoke(failing, agent, INPUTS["task"], "one")
@@ -490,7 +506,7 @@ def test_a_url_that_cannot_be_read_is_refused_without_its_password(url: str) -> 
 def test_without_psycopg_it_says_what_to_install() -> None:
     code = "import tidegauge; tidegauge.configure(run_store='postgresql://host/name')"
     assert import_error("psycopg", code) == (
-        "MissingExtraError psycopg is not installed: pip install 'tidegauge[postgres]'"
+        "MissingExtraError psycopg is not installed: pip install '.[postgres]' in a clone"
     )
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import itertools
 import json
 import math
+import re
 import socket
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,7 @@ from support.broken_collectors import (
     trickling,
 )
 from support.examples import examples
+from support.processes import PATIENCE
 from support.prometheus import find_binary
 from support.serve import Ports, Server, serving
 from support.wire_runs import BEGAN, WireRun, batches, interleaved, request
@@ -294,6 +298,63 @@ def test_whatever_is_behind_it_nobody_waits_for_it(broken: Broken, tmp_path: Pat
         began = time.monotonic()
         assert server.stop() == 0
         assert time.monotonic() - began < 10
+
+
+# Stopped
+
+
+def counted(log: str, what: str) -> int:
+    """How many the last line says were lost."""
+    found = re.search(f"([0-9,]+) {what}", log)
+    return int(found[1].replace(",", "")) if found else 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [10, 1])
+def test_stopped_under_load_every_span_and_every_end_is_recorded_or_counted(
+    seconds: int, tmp_path: Path
+) -> None:
+    """Many runs are open, the queue is full, and its senders do not stop."""
+    recording = tmp_path / "runs.jsonl"
+    bodies = [
+        body.SerializeToString()
+        for first in range(0, 4_000, 40)
+        for body in batches(
+            interleaved([WireRun(number).inner for number in range(first, first + 40)])
+        )
+    ]
+    over = threading.Event()
+    taken = itertools.count()
+    flags = (f"--record-to={recording}", f"--shutdown-seconds={seconds}", "--allowed-lateness=0")
+    with serving(tmp_path, *flags) as server:
+
+        def send() -> None:
+            with contextlib.suppress(OSError):
+                while not over.is_set():
+                    try:
+                        body = bodies[next(taken)]
+                    except IndexError:
+                        return
+                    while server.post(body).status == 503:
+                        pass
+
+        senders = [threading.Thread(target=send) for _ in range(4)]
+        for sender in senders:
+            sender.start()
+        server.wait_for("tidegauge_runs_active", lambda active: active > 400)
+        server.wait_for(catalog.SPANS_QUEUED.name, lambda queued: queued > 20_000)
+        server.process.terminate()
+        assert server.process.wait(2 * seconds + PATIENCE) == 0
+        over.set()
+        for sender in senders:
+            sender.join(PATIENCE)
+        log = server.log.read_text()
+    kinds = Counter(json.loads(line)["type"] for line in recording.read_text().splitlines())
+    assert kinds["start"] > 400
+    assert kinds["start"] == kinds["end"] + counted(log, "runs were not ended")
+    if seconds == 1:
+        assert counted(log, "received spans were not measured") > 0
+    assert "internal error" not in log
 
 
 # Killed

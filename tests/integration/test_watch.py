@@ -20,11 +20,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from support.hook_payloads import PAYLOADS
+from support.hook_payloads import PAYLOADS, patient_hook
 from support.otlp_receiver import http_receiver
 from support.processes import stopped_in_the_end, wait_until_ready, without_otel
 from support.requirements import needs
-from tidegauge.receivers.hooks import hook_client
 
 pytestmark = needs(hasattr(socket, "AF_UNIX"), "this platform has no Unix sockets")
 
@@ -39,7 +38,7 @@ class Watcher(NamedTuple):
     def hook(self, agent: str, kind: str, call_id: str = "c1") -> Any:
         """What the hook of an agent prints."""
         ran = subprocess.run(
-            [sys.executable, "-SE", hook_client.__file__, agent],
+            [sys.executable, "-SE", str(patient_hook(self.folder)), agent],
             input=json.dumps(PAYLOADS[agent](kind, call_id)).encode(),
             env={"XDG_RUNTIME_DIR": str(self.folder)},
             capture_output=True,
@@ -90,7 +89,7 @@ def test_it_observes_agents_and_shows_what_it_would_have_done(tmp_path: Path) ->
             metrics = page.read().decode()
         assert 'tidegauge_steps_total{agent="codex",task_group=""} 4.0' in metrics
         out = watcher.stop()
-    assert "codex / s1: would have been nudged at step 2: 1 step, repeated once" in out
+    assert "codex / s1: would have been nudged at step 2: 1 step, repeated twice" in out
     assert "codex / s1: would have been refused at step 3" in out
     assert "would have been nudged: 1, refused: 1, stopped: 0" in out
     assert "Read it" not in out

@@ -15,12 +15,11 @@ from typing import Any
 import pytest
 
 from support.grafana import shown_panels
-from support.hook_payloads import PAYLOADS
+from support.hook_payloads import PAYLOADS, patient_hook
 from support.processes import stopped_in_the_end, wait_until_ready, without_otel
 from support.requirements import needs
 from support.servers import SharedPrometheus
 from tidegauge.dashboards import dashboard_files, rule_files
-from tidegauge.receivers.hooks import hook_client
 
 pytestmark = [
     pytest.mark.system,
@@ -33,7 +32,7 @@ ROW = "Coding agents: "
 def hook(folder: Path, kind: str, call_id: str = "c") -> bool:
     """Whether the watcher answers to a hook of Codex with more than nothing."""
     ran = subprocess.run(
-        [sys.executable, "-SE", hook_client.__file__, "codex"],
+        [sys.executable, "-SE", str(patient_hook(folder)), "codex"],
         input=json.dumps(PAYLOADS["codex"](kind, call_id)).encode(),
         env={"XDG_RUNTIME_DIR": str(folder)},
         capture_output=True,

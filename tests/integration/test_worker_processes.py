@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import pytest
 
+from support.otlp_receiver import OtlpReceiver, http_receiver
 from support.processes import PATIENCE, stopped_in_the_end, without_otel
 from support.prometheus import Prometheus, free_port, scraping
 from support.requirements import needs_fork
@@ -103,15 +104,20 @@ class Target(NamedTuple):
 class Workers:
     """A server that runs, and the folder in which its processes are found."""
 
-    def __init__(self, recipe: Recipe, folder: Path, targets: Path) -> None:
+    def __init__(
+        self, recipe: Recipe, folder: Path, targets: Path, options: str = "", **variables: str
+    ) -> None:
         self.targets = targets
         self.folder = folder
         self.port = None if "celery" in recipe.command else free_port()
         self.sent = 0
         command = recipe.command.replace("--app tasks", "--app queued")
-        arguments = shlex.split(f"{command} {recipe.options.format(port=self.port)}")
+        options = (options or recipe.options).format(port=self.port)
+        arguments = shlex.split(f"{command} {options}")
         environment = without_otel(
-            TIDEGAUGE_METRICS_TARGETS=str(targets), PYTHONPATH=os.pathsep.join([*sys.path, "."])
+            TIDEGAUGE_METRICS_TARGETS=str(targets),
+            PYTHONPATH=os.pathsep.join([*sys.path, "."]),
+            **variables,
         )
         with (folder / "log").open("wb") as log:
             self.process = subprocess.Popen(
@@ -126,6 +132,11 @@ class Workers:
     @property
     def log(self) -> str:
         return (self.folder / "log").read_text()
+
+    def stop(self) -> None:
+        """End the server as its supervisor does."""
+        self.process.terminate()
+        assert self.process.wait(2 * PATIENCE) in (0, -signal.SIGTERM), self.log
 
     def send(self, number: int) -> None:
         """Have the workers do this many runs; requests that a worker loses at its end count not."""
@@ -242,8 +253,101 @@ def test_every_worker_is_scraped_until_its_end(
             third = workers.wait(lambda found: len(found) == len(first) and killed not in found)
             scraped(asked, third)
 
-        workers.process.terminate()
-        assert workers.process.wait(2 * PATIENCE) in (0, -signal.SIGTERM), workers.log
+        workers.stop()
         assert list(targets.iterdir()) == []
     scraped(asked, set())
+    assert "internal error" not in workers.log
+
+
+PUSHES = {"OTEL_METRICS_EXPORTER": "otlp"}
+SOON = {"OTEL_BSP_SCHEDULE_DELAY": "100"}
+"""Spans are sent at once; metrics are still pushed once a minute."""
+
+
+def pushed(receiver: OtlpReceiver) -> float:
+    """Steps of all processes, of which each has its own series."""
+    found = {
+        point.resource["service.instance.id"]: point.value
+        for point in receiver.points
+        if point.metric == "tidegauge_steps"
+    }
+    return sum(found.values())
+
+
+def test_a_function_that_never_continues_has_sent_all(recipes: Path) -> None:
+    freeze = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    call = "import function; print(function.handler({'question': 'where?'}, None), flush=True)"
+    with http_receiver() as receiver:
+        done = subprocess.run(
+            [sys.executable, "-c", f"{call}; {freeze}"],
+            cwd=recipes,
+            env=without_otel(**PUSHES, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint),
+            capture_output=True,
+            check=False,
+        )
+    assert done.stdout == b"I do not know.\n"
+    assert len(receiver.spans) == 2
+    assert pushed(receiver) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("celery", "--max-tasks-per-child 1"),
+        ("gunicorn", "--bind 127.0.0.1:{port} --max-requests 1"),
+        ("gunicorn-preload", "--bind 127.0.0.1:{port} --max-requests 1"),
+        ("gunicorn-preload", "--bind 127.0.0.1:{port} --max-requests 1 --threads 2"),
+    ],
+)
+def test_a_worker_that_is_replaced_sends_all(name: str, options: str, recipes: Path) -> None:
+    """Without waiting for the next minute, or for the batch of spans that is sent every 5 s."""
+    with http_receiver() as receiver:
+        pushing = {**PUSHES, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint}
+        (recipes / "targets").mkdir()
+        workers = Workers(RECIPES[name], recipes, recipes / "targets", options, **pushing)
+        with stopped_in_the_end(workers.process), workers.process.stdin:
+            workers.wait(lambda found: len(found) >= WORKERS)
+            for _ in range(10):
+                workers.send(1)
+            receiver.wait_until(
+                lambda: (
+                    len(receiver.spans) == 2 * workers.sent and pushed(receiver) == workers.sent
+                ),
+                2 * PATIENCE,
+            )
+            workers.stop()
+        assert workers.sent >= 5
+        assert len(receiver.spans) == 2 * workers.sent
+        assert pushed(receiver) == workers.sent
+    assert "internal error" not in workers.log
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("uvicorn", "--port {port}"),
+        ("gunicorn", "--bind 127.0.0.1:{port}"),
+        ("gunicorn-preload", "--bind 127.0.0.1:{port}"),
+        ("celery", "--pool prefork"),
+        ("celery", "--pool threads"),
+        ("celery", "--pool solo"),
+    ],
+)
+def test_a_server_that_is_stopped_pushes_its_metrics(
+    name: str, options: str, recipes: Path
+) -> None:
+    with http_receiver() as receiver:
+        pushing = {**PUSHES, **SOON, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint}
+        (recipes / "targets").mkdir()
+        workers = Workers(RECIPES[name], recipes, recipes / "targets", options, **pushing)
+        with stopped_in_the_end(workers.process), workers.process.stdin:
+            workers.wait(lambda found: found)
+            if workers.port:
+                workers.wait(lambda found: len(found) >= WORKERS)
+            workers.send(10)
+            receiver.wait_for(2 * workers.sent, 2 * PATIENCE)
+            assert pushed(receiver) == 0
+            workers.stop()
+        assert len(receiver.spans) == 2 * workers.sent
+        assert pushed(receiver) == workers.sent == 10
     assert "internal error" not in workers.log

@@ -218,6 +218,51 @@ def stuck_streak(steps):
     return _streak(steps, lambda step: step.failed)
 
 
+def near_streak(steps):
+    """Results of one action in a row that differ only in places that change every time."""
+    found, last = [], {}
+    for step in steps:
+        results = last.pop(step.action, [])
+        if step.numbers is None or step.changed:
+            found.append(0)
+            continue
+        shape, values = step.numbers
+        if not results or results[-1][0] != shape or not _goes_on(results, values):
+            results = []
+        results = [*results, (shape, values)]
+        last[step.action] = results
+        if len(last) > 16:
+            del last[next(iter(last))]
+        found.append(len(results) if len(results) >= 3 and not _counts(results) else 0)
+    return {"value": found[-1] if found else 0, "maximum": max(found, default=0)}
+
+
+def _goes_on(results, values):
+    changed = [i for i, one in enumerate(values) if one != results[-1][1][i]]
+    if not changed:
+        return False
+    if len(results) == 1:
+        return True
+    before = [i for i, one in enumerate(results[-1][1]) if one != results[-2][1][i]]
+    return changed == before and all(
+        earlier[i] != values[i] for _, earlier in results[-8:] for i in changed
+    )
+
+
+def _counts(results):
+    """Whether a number rises or falls all the time."""
+    columns = [
+        [one[i] for _, one in results]
+        for i, (one, other) in enumerate(zip(results[0][1], results[1][1], strict=True))
+        if one != other
+    ]
+    return any(
+        all(type(one) is float for one in column)
+        and (column == sorted(column) or column == sorted(column, reverse=True))
+        for column in columns
+    )
+
+
 def _streak(steps, goes_on):
     lengths = []
     for t, step in enumerate(steps):

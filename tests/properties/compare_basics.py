@@ -13,6 +13,7 @@ from tidegauge.streaming_metrics.loop_ratio import LoopRatio
 from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.navigation import Navigation, zone_of
+from tidegauge.streaming_metrics.noise import NearStreak
 from tidegauge.streaming_metrics.novelty import Novelty
 from tidegauge.streaming_metrics.progress_auv import ProgressAUV
 from tidegauge.streaming_metrics.recurrence import Recurrence
@@ -38,6 +39,7 @@ COUNTERPARTS: dict[type[Metric[Any]], Counterpart] = {
     LoopCost: Counterpart(streams.loop_spendings(), batch.loop_cost),
     ResultStreak: Counterpart(streams.observed_steps(), batch.result_streak),
     StuckStreak: Counterpart(streams.observed_steps(), batch.stuck_streak),
+    NearStreak: Counterpart(streams.numbered_results(), batch.near_streak),
     EmptyStreak: Counterpart(streams.observed_steps(), batch.empty_streak),
     FailedRounds: Counterpart(streams.observed_steps(), batch.failed_rounds),
     Recurrence: Counterpart(streams.observed_steps(), batch.recurrence),

@@ -7,6 +7,7 @@ from itertools import product
 from hypothesis import strategies as st
 
 from tidegauge.events import Task
+from tidegauge.streaming_metrics.known_noise import numbers_in
 from tidegauge.streaming_metrics.records import (
     ChosenAction,
     FinishedRun,
@@ -102,6 +103,30 @@ def observed_steps():
         empty=[False, True],
         negative=[False, True],
     )
+
+
+@st.composite
+def numbered_results(draw):
+    """Results with numbers in them, which change, come back, rise, or stay."""
+    texts = [
+        *("port {0}, {1} rows", "row {1}", "{0}", "no number", "id a{0}, {1} of 9", "{1} {0} {1}"),
+        "{0} a{1} {2}",
+    ]
+    steps = []
+    for _ in range(draw(st.integers(1, 5))):
+        action = draw(st.sampled_from([b"x", b"y"]))
+        text = draw(st.sampled_from(texts))
+        shuffled = draw(st.permutations(range(12)))
+        second = draw(st.sampled_from([[7], [1, 2], [*range(12)], shuffled]))
+        changed = draw(st.sampled_from([False] * 9 + [True]))
+        for i in range(draw(st.integers(1, 12))):
+            result = text.format(shuffled[i], second[i % len(second)], i // 6).encode()
+            steps.append(
+                ObservedStep(
+                    *(len(steps), action, result), changed=changed, numbers=numbers_in(result)
+                )
+            )
+    return steps
 
 
 def chosen_actions():

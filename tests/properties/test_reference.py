@@ -120,8 +120,8 @@ def in_order(agent: Agent) -> bool:
     "agent", [pytest.param(one, id=name) for name, one in AGENTS.items() if in_order(one)]
 )
 def test_the_preset_of_everyday_agents(agent: Agent) -> None:
-    """Compared exactly, with several calls in a turn and without tools that only think."""
-    engine = Engine(clock=None, normaliser=None)
+    """Compared exactly, with several calls in a turn, without tools that only think, or wait."""
+    engine = Engine(clock=None, normaliser=None, detect_polls=False)
     engine.run_started(RunStarted(run="r"))
     walk = []
     stopped = None

@@ -84,6 +84,7 @@ class TestSettings:
             ("stuck_streak", 5, "observe"),
             ("failed_rounds", 7, "observe"),
             ("result_streak", 8, "observe"),
+            ("near_streak", 5, "observe"),
         ]
 
     def test_rules_from_a_generator_are_all_taken(self, configure):
@@ -278,6 +279,17 @@ class TestMetrics:
         with pytest.raises(ConfigurationError):
             configure(serve_metrics=True, judging=judging, metrics_key="/dev/null")
         assert judging._listeners == []
+
+    def test_a_flush_waits_for_judgements(self, configure):
+        answer = threading.Event()
+        judged = Judged(lambda: verdict(3) if answer.wait(30) else "")
+        configure(judging=Judging(judged.model))
+        assert tidegauge.flush()
+        loop(2)
+        assert not tidegauge.flush(0.01)
+        answer.set()
+        assert tidegauge.flush(30)
+        assert judged
 
     def test_a_registry_holds_them_until_the_shutdown(self, configure):
         registry = CollectorRegistry()

@@ -20,15 +20,14 @@ from tidegauge.cli.command_settings import (
     setting,
     settings_options,
 )
-from tidegauge.cli.output_files import print_bytes
 from tidegauge.cli.price_file import read_prices
 from tidegauge.cli.recording_options import TraceSettings, read_traces
 from tidegauge.cli.terminal import (
     NOT_MEASURED,
     RunProgress,
     percent,
+    print_json,
     print_line,
-    printable,
 )
 from tidegauge.cli.text_table import TextTable
 from tidegauge.errors import ConfigurationError
@@ -198,7 +197,7 @@ def backtest(settings: BacktestSettings) -> None:
     stops = _stops(found, policy, traced)
     if settings.json:
         data = _document(found, shown, stops, skipped_lines=skipped)
-        print_bytes(orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE))
+        print_json(orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE))
     else:
         errors.exit_if_nothing_read(len(traces))
         _print_backtest(found, shown, stops)
@@ -229,7 +228,7 @@ def _of_policy(
     learned_from = [trace for trace in traces if run_mark(trace.run) in policy.calibrated_on]
     test = [trace for trace in traces if run_mark(trace.run) not in policy.calibrated_on]
     if learned_from:
-        click.echo(
+        print_line(
             f"left out: {len(learned_from)} runs that the policy was calibrated on", err=True
         )
     alphas = (one.alpha for one in policy.thresholds if one.alpha is not None)
@@ -281,7 +280,7 @@ def _report_shift(threshold: Threshold, held: Thresholds, test: Sequence[RunTrac
     if chance < SHIFTED:
         names = " ".join(filter(None, (threshold.task_group, threshold.agent))) or "all runs"
         print_line(
-            f"{printable(names)}: the {threshold.score} of {len(scores)} successful runs differs "
+            f"{names}: the {threshold.score} of {len(scores)} successful runs differs "
             f"from that of the calibration (p = {chance:.1g}), so the bound may not hold; "
             "calibrate again",
             err=True,
@@ -380,8 +379,8 @@ def _print_backtest(
     )
     for row in found.rows:
         table.add(
-            printable(row.task_group),
-            printable(row.agent),
+            row.task_group,
+            row.agent,
             row.score,
             ", ".join(stops[row.score]),
             f"{row.good} of {row.runs}",
@@ -395,12 +394,12 @@ def _print_backtest(
         )
     table.print()
     for task_group, agent, good in found.left_out:
-        name = " ".join(printable(one) for one in (task_group, agent) if one) or "unnamed"
+        name = " ".join(filter(None, (task_group, agent))) or "unnamed"
         print_line(f"left out: {name}, because {good} successful runs are too few to calibrate on")
     missing = sum(row.with_threshold == 0 for row in found.rows)
     if missing and alpha is not None:
-        click.echo(f"no threshold in {missing} rows: too few calibration runs for alpha {alpha:g}")
-    click.echo()
+        print_line(f"no threshold in {missing} rows: too few calibration runs for alpha {alpha:g}")
+    print_line()
     _print_summary(found, alpha)
 
 
@@ -448,7 +447,7 @@ def _print_unpriced(traces: Sequence[RunTrace], costs: Costs) -> None:
     known = [trace for trace in traces if trace.success is not None]
     silent = sum(trace.tokens is None for trace in known)
     unpriced = [one for one in known if one.tokens is not None and costs.per_token(one) is None]
-    models = sorted({printable(trace.model or "") for trace in unpriced})
+    models = sorted({trace.model or NOT_MEASURED for trace in unpriced})
     reasons = [f"{silent} report no tokens"] if silent else []
     if unpriced:
         reasons.append(f"{len(unpriced)} have a model without a price ({', '.join(models)})")

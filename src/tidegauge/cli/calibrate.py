@@ -25,7 +25,6 @@ from tidegauge.cli.terminal import (
     NOT_MEASURED,
     percent,
     print_line,
-    printable,
 )
 from tidegauge.cli.text_table import TextTable
 from tidegauge.errors import ConfigurationError
@@ -172,7 +171,7 @@ def calibrate(settings: CalibrateSettings) -> None:
     out.write_text(text, encoding="utf-8")
     _print_groups(groups, bound)
     _print_meaning(groups, settings, bound)
-    click.echo(f"{out} written; thresholds: {len(thresholds)}, action: {settings.action}")
+    print_line(f"{out} written; thresholds: {len(thresholds)}, action: {settings.action}")
     errors.exit_if_unreadable()
 
 
@@ -195,7 +194,7 @@ def _print_groups(groups: Sequence[CalibratedGroup], bound: Guarantee) -> None:
     for group in groups:
         names = (group.task_group, group.agent)
         table.add(
-            *("any" if name is None else printable(name) for name in names),
+            *("any" if name is None else name for name in names),
             group.score,
             str(group.runs),
             NOT_MEASURED if group.threshold is None else f"{group.threshold.threshold:.4g}",

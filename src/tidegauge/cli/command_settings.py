@@ -24,6 +24,7 @@ from tidegauge.errors import ConfigurationError
 
 __all__ = [
     "COUNT",
+    "DETECT_POLLS_HELP",
     "FILE",
     "FILES",
     "FLAG",
@@ -185,6 +186,11 @@ GUARD_HELP: Final = (
 GUARD_SHARE: Final = number(float, "SHARE", 0, 1)
 GUARD_SHARE_HELP: Final = "Share of the runs in which --guard stuck stops; a run's id decides."
 SWITCH: Final = SettingType("on|off", _switch)
+DETECT_POLLS_HELP: Final = (
+    "Calls that wait are polls: commands that sleep or follow a log, agents' own tools for output "
+    "that is still to come, looks at what another call started. For 60 steps without a new result, "
+    "they are in no loop. off: they are calls like any other."
+)
 PORT: Final = number(int, "PORT", 0, 65_535)
 PORT_OR_OFF: Final = number(int, "PORT", 0, 65_535, off=True)
 COUNT: Final = number(int, "N", 1)

@@ -21,6 +21,7 @@ from tidegauge.cli.command_settings import (
 )
 from tidegauge.cli.secret_files import read_token
 from tidegauge.cli.server_settings import ServerSettings, set_on_signal
+from tidegauge.cli.terminal import print_json, print_line
 
 if TYPE_CHECKING:
     from tidegauge.fleet.decision_cache import DecisionCache
@@ -101,8 +102,8 @@ def _serve(cache: DecisionCache, settings: DecisionsSettings, stop: threading.Ev
         server = _server(cache, settings, reader, token)
         server.start()
         try:
-            click.echo(f"decisions: {server.url}/v1/decisions/RUN")
-            click.echo(f"metrics: {server.url}/metrics")
+            print_line(f"decisions: {server.url}/v1/decisions/RUN")
+            print_line(f"metrics: {server.url}/metrics")
             if token is None:
                 settings.warn_if_exposed(
                     "read the decisions for any run",
@@ -111,7 +112,7 @@ def _serve(cache: DecisionCache, settings: DecisionsSettings, stop: threading.Ev
             while not (stop.is_set() or reader.wait_until_caught_up(_POLL_SECONDS)):
                 pass
             if reader.caught_up:
-                click.echo(f"ready: {reader.records} records read, {cache.counts.known} runs known")
+                print_line(f"ready: {reader.records} records read, {cache.counts.known} runs known")
             stop.wait()
         finally:
             server.stop()
@@ -126,10 +127,10 @@ def _follow(cache: DecisionCache, settings: DecisionsSettings, stop: threading.E
         while not (stop.is_set() or reader.wait_until_caught_up(_POLL_SECONDS)):
             pass
         for record in cache.follow(changes.put):
-            click.echo(record.encoded())
+            print_json(record.encoded() + b"\n")
         while not stop.is_set():
             try:
-                click.echo(changes.get(timeout=_POLL_SECONDS).encoded())
+                print_json(changes.get(timeout=_POLL_SECONDS).encoded() + b"\n")
             except queue.Empty:
                 continue
     finally:
@@ -148,7 +149,7 @@ def _print_one(cache: DecisionCache, settings: DecisionsSettings, run_id: str) -
                 )
             before = reader.records
             reader.wait_until_caught_up(_READ_TIMEOUT)
-        click.echo(orjson.dumps(cache.answer([run_id])[run_id]))
+        print_json(orjson.dumps(cache.answer([run_id])[run_id], option=orjson.OPT_APPEND_NEWLINE))
     finally:
         reader.stop()
 

@@ -23,6 +23,7 @@ from tidegauge.cli.command_settings import FLAG, OUT_FILE, PORT, setting, settin
 from tidegauge.cli.demo_alerts import Alerts
 from tidegauge.cli.demo_view import DemoView
 from tidegauge.cli.server_settings import usable_port
+from tidegauge.cli.terminal import print_line
 from tidegauge.errors import MissingExtraError
 from tidegauge.pipeline import Pipeline, configure
 from tidegauge.policies import DEFAULT_RULES, Rule
@@ -141,7 +142,8 @@ def demo(settings: DemoSettings) -> None:
                 document = view.document(settings.seed)
                 settings.json.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
         if settings.serve:
-            click.echo(f"\nserving {pipeline.metrics_url or 'nothing'} until Ctrl-C")
+            print_line()
+            print_line(f"serving {pipeline.metrics_url or 'nothing'} until Ctrl-C")
             with contextlib.suppress(KeyboardInterrupt):
                 view.follow_alerts()
 
@@ -149,10 +151,10 @@ def demo(settings: DemoSettings) -> None:
 def _print_addresses(pipeline: Pipeline, *, browser: bool) -> None:
     """Print the addresses of the live page and the metrics, and open the page."""
     if pipeline.page_url is not None:
-        click.echo(f"live page: {pipeline.page_url}")
+        print_line(f"live page: {pipeline.page_url}")
         if browser and sys.stdout.isatty() and has_browser():
             open_page(pipeline.page_url)
-    click.echo(f"metrics: {pipeline.metrics_url or 'not served'}")
+    print_line(f"metrics: {pipeline.metrics_url or 'not served'}")
 
 
 @contextlib.contextmanager
@@ -197,7 +199,6 @@ def _configure(port: int, record_file: Path | None) -> Pipeline:
         rules=_RULES,
         metrics_port=port,
         page_contents=True,
-        repetition=True,
         record_to=record_file,
         record_contents=True,
     )

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from rich.text import Text
 
+from tidegauge.cli.terminal import visible
 from tidegauge.errors import TidegaugeError
 
 __all__ = ["Alerts", "Notice", "webhook"]
@@ -71,9 +72,9 @@ class Alerts:
         try:
             self._serve(*_programs(), _rules())
         except (OSError, TidegaugeError) as error:
-            self._news.append(Text(f"no alerts: {error}"))
+            self._add(f"no alerts: {error}")
         except Exception as error:  # noqa: BLE001 -- the demo continues without alerts
-            self._news.append(Text(f"no alerts: {type(error).__name__}: {error}"))
+            self._add(f"no alerts: {type(error).__name__}: {error}")
 
     def _serve(self, prometheus: str, alertmanager: str, rules: dict[str, str]) -> None:
         with contextlib.ExitStack() as stack:
@@ -119,7 +120,7 @@ class Alerts:
                 return True
 
             page = _alerts_page(f"http://{scraper}", waits)
-            self._news.append(Text(f"alerts: Prometheus is running, {page}"))
+            self._add(f"alerts: Prometheus is running, {page}")
             while waits():
                 pass
 
@@ -129,11 +130,14 @@ class Alerts:
         name, agent = notice.labels.get("alertname", ""), notice.labels.get("agent", "")
         labels = f"{agent} ({notice.labels.get('task_group', '')})"
         if notice.status == "resolved":
-            self._news.append(Text(f"resolved: {name}, {labels}", style="green"))
+            self._add(f"resolved: {name}, {labels}", style="green")
             return
         onset = self._onset(agent) if name == _LOOP_ONSET else None
         after = "" if onset is None else f", {arrived - onset:.1f} s after its loop began"
-        self._news.append(Text(f"alert: {name}, {labels}{after}", style="bold red"))
+        self._add(f"alert: {name}, {labels}{after}", style="bold red")
+
+    def _add(self, text: str, *, style: str = "") -> None:
+        self._news.append(Text(visible(text), style=style))
 
 
 def _alerts_page(url: str, waits: Callable[[], bool]) -> str:

@@ -9,10 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from typing import Any, Final
 
-import click
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -31,7 +29,7 @@ from tidegauge.cli.run_tables import (
     run_numbers,
     section_table,
 )
-from tidegauge.cli.terminal import percent
+from tidegauge.cli.terminal import open_console, percent, print_line
 from tidegauge.pipeline import Pipeline
 from tidegauge.streaming_metrics import Snapshot
 from tidegauge.streaming_metrics.auv import AUV, auv_bounds
@@ -77,9 +75,9 @@ class DemoView:
         self._planned = planned
         self._compared = compared
         self._news: deque[str] = deque(maxlen=_MAX_NEWS)
-        self._console = Console()
+        self._console = open_console()
         if not self._console.is_terminal:
-            self._console = Console(width=_PLAIN_WIDTH)
+            self._console = open_console(_PLAIN_WIDTH)
 
     def follow(self, working: Sequence[Future[None]]) -> None:
         """Show runs and alerts until all are done: a live table, or plain lines."""
@@ -105,7 +103,7 @@ class DemoView:
         snapshot = self._pipeline.engine.snapshot()
         alarms = list(false_alarms(self.sink.runs))
         for line in _summary_lines(snapshot, self._saving(), alarms, served_at=served_at):
-            self._console.print(line, highlight=False, soft_wrap=not self._console.is_terminal)
+            self._console.print(line, soft_wrap=not self._console.is_terminal)
 
     def document(self, seed: int) -> dict[str, Any]:
         """All numbers, for ``--json``."""
@@ -143,7 +141,7 @@ class DemoView:
 
     def _print_news(self) -> None:
         for line in self.sink.news():
-            click.echo(line)
+            print_line(line)
 
     def _print_alerts(self) -> None:
         for line in self.alerts.news() if self.alerts is not None else ():
@@ -156,8 +154,8 @@ def _summary_lines(
     alarms: Sequence[FalseAlarm],
     *,
     served_at: str | None,
-) -> Iterator[str]:
-    """The lines under the tables, in rich markup.
+) -> Iterator[Text]:
+    """The lines under the tables.
 
     Args:
         snapshot: of the engine, at the end.
@@ -168,38 +166,41 @@ def _summary_lines(
     steps, loop_steps = total_steps(snapshot)
     if steps:
         ratio = percent(loop_steps / steps)
-        yield f"Loop ratio {ratio}: {loop_steps} of {steps} steps were repeats."
+        yield Text(f"Loop ratio {ratio}: {loop_steps} of {steps} steps were repeats.")
     if saving is not None:
         stopped, observed = saving.stopped, saving.observed
-        yield (
+        yield Text(
             f"{stopped.agent} was stopped at step {stopped.report.intervention_step}: "
             f"{stopped.stop}."
         )
-        yield (
-            f"{observed.agent}, only observed, took {observed.report.steps} steps: "
-            f"[bold green]the stop saved {saving.steps} steps, {saving.tokens:,.0f} tokens, "
-            f"{saving.seconds:.1f} s[/]."
+        saved = f"{saving.steps} steps, {saving.tokens:,.0f} tokens, {saving.seconds:.1f} s"
+        yield Text.assemble(
+            f"{observed.agent}, only observed, took {observed.report.steps} steps: ",
+            (f"the stop saved {saved}", "bold green"),
+            ".",
         )
     for run, rules in alarms:
         signal = (run.report.intervention_reason or "").replace("_", " ")
         higher = ", ".join(
             f'Rule("{one.signal}", {one.threshold}, agent="{one.agent}")' for one in rules
         )
-        yield (
+        yield Text.assemble(
             f"{run.agent} would have been stopped at step {run.report.intervention_step} by "
-            f"{signal}: [bold yellow]a false alarm[/], because it solved its task after "
-            f"{run.report.steps} steps. To avoid it, give this agent its own thresholds:"
+            f"{signal}: ",
+            ("a false alarm", "bold yellow"),
+            f", because it solved its task after {run.report.steps} steps. "
+            "To avoid it, give this agent its own thresholds:",
         )
-        yield escape(f"  tidegauge.configure(rules=[*DEFAULT_RULES, {higher}])")
-        yield "or calibrate them on runs that succeeded: tidegauge calibrate"
-    yield ""
-    yield "[bold]Next steps[/]"
+        yield Text(f"  tidegauge.configure(rules=[*DEFAULT_RULES, {higher}])")
+        yield Text("or calibrate them on runs that succeeded: tidegauge calibrate")
+    yield Text()
+    yield Text("Next steps", style="bold")
     if served_at is not None:
-        yield f"  {served_at:<35}  these numbers, for Prometheus"
+        yield Text(f"  {served_at:<35}  these numbers, for Prometheus")
     else:
-        yield "  tidegauge demo --serve               keep serving the page and /metrics"
-    yield "  tidegauge demo --record demo.jsonl   then: tidegauge replay demo.jsonl"
-    yield "  tidegauge.configure(stop_on_loop=1)  the same stop in your own agents"
+        yield Text("  tidegauge demo --serve               keep serving the page and /metrics")
+    yield Text("  tidegauge demo --record demo.jsonl   then: tidegauge replay demo.jsonl")
+    yield Text("  tidegauge.configure(stop_on_loop=1)  the same stop in your own agents")
 
 
 def _runs_table(

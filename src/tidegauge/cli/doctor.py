@@ -57,8 +57,9 @@ def doctor() -> None:
       the policy in TIDEGAUGE_POLICY can be read
       the collector at OTEL_EXPORTER_OTLP_ENDPOINT answers
     """
+    for line in _about():
+        print_line(line)
     for heading, lines in (
-        (_about(), ()),
         ("packages", _packages()),
         ("extras", _extras()),
         ("programs", _programs()),
@@ -89,10 +90,9 @@ def checks() -> Iterator[Check]:
         yield _collector(endpoint)
 
 
-def _about() -> str:
-    place = Path(tidegauge.__file__).parent
-    return (
-        f"tidegauge {tidegauge.__version__} in {place}\n"
+def _about() -> Iterator[str]:
+    yield f"tidegauge {tidegauge.__version__} in {Path(tidegauge.__file__).parent}"
+    yield (
         f"Python {platform.python_version()} ({sys.executable}) on {platform.platform()}, "
         f"{os.cpu_count()} processors"
     )
@@ -101,7 +101,7 @@ def _about() -> str:
 def _packages() -> Iterator[str]:
     for requirement, extra in _requirements():
         if extra is None:
-            yield f"{requirement} {_version(requirement) or 'is missing: pip install tidegauge'}"
+            yield f"{requirement} {_version(requirement) or 'is missing: pip install . in a clone'}"
 
 
 def _extras() -> Iterator[str]:
@@ -113,7 +113,7 @@ def _extras() -> Iterator[str]:
         versions = {name: _version(name) for name in names if name != "tidegauge"}
         missing = [name for name, version in versions.items() if version is None]
         if missing:
-            yield f"{extra}: no {', '.join(missing)}; pip install 'tidegauge[{extra}]'"
+            yield f"{extra}: no {', '.join(missing)}; pip install '.[{extra}]' in a clone"
         else:
             yield f"{extra}: {', '.join(f'{name} {it}' for name, it in versions.items())}"
 

@@ -16,6 +16,7 @@ from tidegauge.cli.output_files import refuse_overwriting
 from tidegauge.cli.recording_options import MeasuredInputSettings, read_objects, read_recordings
 from tidegauge.cli.replay_output import RecordedRuns, StepLines
 from tidegauge.cli.table_files import FileFormat, TableFile
+from tidegauge.cli.terminal import print_line
 from tidegauge.receivers.kafka.fields import check_version, text
 from tidegauge.streaming_metrics import run_entry
 
@@ -53,7 +54,7 @@ def export(settings: ExportSettings) -> None:
       tidegauge export --records summaries.jsonl decisions.jsonl -o tables
       tidegauge export runs.jsonl --format csv -o tables
 
-    Needs: pip install 'tidegauge[export]'. Exit code 0: the files were written, lines may have
+    Needs: pip install '.[export]' in a clone. Exit code 0: the files were written, lines may have
     been skipped; 1: a file could not be read or written; 2: wrong usage, or an error in the input
     with --strict.
     """
@@ -74,7 +75,7 @@ def export(settings: ExportSettings) -> None:
             more = opened(STEPS)
             _export_recordings(settings, errors, runs, loops, more)
     for file in (runs, loops, more):
-        click.echo(f"{file.path}: {file.rows} rows")
+        print_line(f"{file.path}: {file.rows} rows")
     errors.exit_if_unreadable()
 
 
@@ -89,6 +90,7 @@ def _export_recordings(
         settings.rules(),
         loop_code=settings.loop_code,
         normaliser=None if settings.exact else "volatile",
+        detect_polls=settings.detect_polls,
     )
     lines = StepLines(measured, measured.engine, lambda line: steps.add([STEPS.row(line)]))
     read_recordings(

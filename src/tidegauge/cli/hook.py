@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tidegauge.cli.terminal import print_line
+from tidegauge.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from tidegauge.receivers.hooks.installation import Change, Place
 
@@ -44,8 +47,10 @@ def install(agents: tuple[str, ...], yes: bool) -> None:
 
     Shows the changes of each file, and asks. Run it again after you moved or updated tidegauge.
 
+    A file that changes while you are asked keeps what is new in it.
+
     Exit code 1: a file cannot be read or written; 2: a settings file is not valid JSON, or wrong
-    usage. Nothing is changed then.
+    usage, or there is no answer. Nothing is changed then.
     """
     from tidegauge.receivers.hooks.installation import INSTALLABLE, Place
     from tidegauge.receivers.hooks.installation import install as plan
@@ -53,18 +58,18 @@ def install(agents: tuple[str, ...], yes: bool) -> None:
     place = Place.of_user()
     chosen = agents or tuple(place.found())
     if not chosen:
-        click.echo(f"no agent was found; name one of {', '.join(_AGENTS)}")
+        print_line(f"no agent was found; name one of {', '.join(_AGENTS)}")
         return
     changes = plan(place, chosen)
     if not changes:
-        click.echo(f"the hooks are installed: {', '.join(chosen)}")
+        print_line(f"the hooks are installed: {', '.join(chosen)}")
     if not _made(place, changes, yes=yes, installing=True):
         return
     for agent in chosen:
         note = INSTALLABLE[agent].note
         if note is not None:
-            click.echo(note)
-    click.echo("next: tidegauge watch")
+            print_line(note)
+    print_line("next: tidegauge watch")
 
 
 @hook.command(short_help="Take the hook out of the settings of agents.")
@@ -80,7 +85,7 @@ def remove(agents: tuple[str, ...], yes: bool) -> None:
     place = Place.of_user()
     changes = plan(place, agents or _AGENTS)
     if not changes:
-        click.echo("there is no hook to remove")
+        print_line("there is no hook to remove")
     _made(place, changes, yes=yes, installing=False)
 
 
@@ -89,12 +94,27 @@ def _made(place: Place, changes: list[Change], *, yes: bool, installing: bool) -
     from tidegauge.receivers.hooks.installation import apply
 
     for change in changes:
-        click.echo(change.diff(), nl=False)
-    if changes and not yes and not click.confirm("Make these changes?"):
-        click.echo("nothing was changed")
+        for line in change.diff().removesuffix("\n").split("\n"):
+            print_line(line, wrap=False)
+    if changes and not yes and not _agreed():
+        print_line("nothing was changed")
         return False
-    apply(place, changes, installing=installing)
-    for change in changes:
+    shown = {change.agent: change.before for change in changes}
+    for change in apply(place, changes, installing=installing):
         done = "removed" if change.after is None else "written"
-        click.echo(f"{change.agent}: {change.path} was {done}")
+        kept = "" if change.before == shown[change.agent] else "; what was new in it was kept"
+        print_line(f"{change.agent}: {change.path} was {done}{kept}")
     return True
+
+
+def _agreed() -> bool:
+    try:
+        return click.confirm("Make these changes?")
+    except click.Abort as abort:
+        if isinstance(abort.__context__, EOFError):
+            print_line()
+            raise ConfigurationError(
+                "there is no answer, so nothing was changed; use --yes to make the changes "
+                "without a question"
+            ) from None
+        raise

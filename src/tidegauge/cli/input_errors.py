@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import IO, Any, Final
 
 import click
@@ -20,8 +21,8 @@ class FatalInputError(click.ClickException):
     exit_code = 2
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print the line of the error."""
-        print_line(self.message, err=True)
+        """Write the line of the error."""
+        (sys.stderr if file is None else file).write(f"{self.message}\n")
 
 
 class InputErrors:

@@ -12,10 +12,11 @@ import click
 
 from tidegauge.cli.command_settings import FILES, FLAG, PORT, SECONDS, setting, settings_options
 from tidegauge.cli.server_settings import set_on_signal
-from tidegauge.cli.terminal import printable
+from tidegauge.cli.terminal import MAX_NAME, NOT_MEASURED, print_line, visible
 from tidegauge.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from tidegauge.events import Outcome, Step
     from tidegauge.instrumentation.spans.span import SpanData
 
 __all__ = ["inspect"]
@@ -89,7 +90,7 @@ def _listen(settings: InspectSettings) -> None:
         read=READ_LIMITS._replace(unread=True),
     )
     receiver = Receiver(receiver_settings, traces)
-    click.echo(f"OTLP over HTTP: {receiver.urls['http']}", err=True)
+    print_line(f"OTLP over HTTP: {receiver.urls['http']}", err=True)
     try:
         while not stop.wait(_POLL_SECONDS):
             for spans in traces.quiet():
@@ -139,10 +140,10 @@ class _Traces:
             self._held -= sum(map(len, found))
         return found
 
-    def close(self, timeout: float | None = None) -> bool:
+    def close(self, timeout: float | None = None) -> list[str]:
         """Take no more spans."""
         self.alive = False
-        return True
+        return []
 
     def metrics(self) -> Mapping[Any, Any]:
         """It has none."""
@@ -150,18 +151,33 @@ class _Traces:
 
 
 def _print(spans: Iterable[SpanData]) -> None:
+    from tidegauge.events import Outcome
     from tidegauge.receivers.otlp.inspection import inspect_spans
+    from tidegauge.streaming_metrics.digested import Digester
+    from tidegauge.streaming_metrics.normalise import volatile
 
-    for trace in inspect_spans(spans):
-        click.echo(f"trace {trace.trace_id:032x}: {len(trace.spans)} spans, {len(trace.runs)} runs")
+    digester = Digester(volatile())
+
+    def noise(event: Step | Outcome) -> Sequence[str]:
+        if isinstance(event, Outcome):
+            return [kind for one in digester.outcome(event).noise for kind in one]
+        return digester.step(event).noise
+
+    for trace in inspect_spans(spans, noise):
+        counted = f"{len(trace.spans)} spans, {len(trace.runs)} runs"
+        print_line(f"trace {trace.trace_id:032x}: {counted}", wrap=False)
         for run in trace.runs:
             inside = "" if run.parent is None else f", inside run {run.parent}"
-            agent = printable(run.agent)
-            click.echo(f"  run {run.number}: agent {agent}, {run.steps} steps{inside}")
+            agent = _name(run.agent)
+            print_line(f"  run {run.number}: agent {agent}, {run.steps} steps{inside}", wrap=False)
         for one in trace.spans:
             read = one.convention or "no convention"
-            notes = "; ".join(map(printable, one.notes))
+            notes = "; ".join(one.notes)
             indent = "  " * (one.depth + 1)
-            name, scope = printable(one.span.name), printable(one.span.scope)
-            click.echo(f"{indent}{name} [{scope}, {read}]: {notes}")
-        click.echo()
+            name, scope = _name(one.span.name), _name(one.span.scope)
+            print_line(f"{indent}{name} [{scope}, {read}]: {notes}", wrap=False)
+        print_line()
+
+
+def _name(text: str) -> str:
+    return visible(text, MAX_NAME) or NOT_MEASURED

@@ -11,11 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import click
-
 from tidegauge.cli.input_errors import InputErrors
 from tidegauge.cli.recording_options import read_recordings
-from tidegauge.cli.terminal import NOT_MEASURED, printable
+from tidegauge.cli.terminal import NOT_MEASURED, print_json, print_line
 from tidegauge.cli.text_table import TextTable
 from tidegauge.diagnose.competency_scores import Agreement, CompetencyScore, agreements, read_scores
 from tidegauge.diagnose.judges.competencies import COMPETENCIES, rubric_named
@@ -100,8 +98,8 @@ class RunsToJudge:
         read_recordings(self._files, transcripts, self._errors, sessions_of=self._sessions_of)
         transcripts.close()
         if again:
-            names = ", ".join(printable(run) for run in dict.fromkeys(again[:_MAX_NAMED]))
-            click.echo(
+            names = ", ".join(dict.fromkeys(again[:_MAX_NAMED]))
+            print_line(
                 f"skipped {len(again)} runs that have the id of an earlier run: {names}", err=True
             )
 
@@ -174,7 +172,7 @@ class _Printed:
     """Judgements on standard output."""
 
     def add(self, judgement: Judgement) -> None:
-        click.echo(judgement.line(), nl=False)
+        print_json(judgement.line())
 
     def __contains__(self, key: object) -> bool:
         return False
@@ -203,16 +201,16 @@ def print_estimate(
     estimate = Estimate(judges, model or "", known)
     runs.each(estimate.add)
     tokens_in, tokens_out = estimate.input_tokens, estimate.output_tokens
-    click.echo(f"runs              {estimate.runs:,} ({estimate.cut_runs:,} with steps left out)")
-    click.echo(f"prompts           {estimate.questions:,}")
+    print_line(f"runs              {estimate.runs:,} ({estimate.cut_runs:,} with steps left out)")
+    print_line(f"prompts           {estimate.questions:,}")
     if model is not None:
-        click.echo(f"  judged before   {estimate.known_questions:,}")
-    click.echo(f"  nothing to ask  {estimate.not_judged:,}")
-    click.echo(f"tokens in, about  {tokens_in:,} ({CHARACTERS_PER_TOKEN} characters each)")
-    click.echo(f"tokens out, about {tokens_out:,} ({ANSWER_TOKENS} an answer)")
+        print_line(f"  judged before   {estimate.known_questions:,}")
+    print_line(f"  nothing to ask  {estimate.not_judged:,}")
+    print_line(f"tokens in, about  {tokens_in:,} ({CHARACTERS_PER_TOKEN} characters each)")
+    print_line(f"tokens out, about {tokens_out:,} ({ANSWER_TOKENS} an answer)")
     if price is not None:
         cost = Price(*price).of(input_tokens=tokens_in, output_tokens=tokens_out)
-        click.echo(f"price, about      {cost:,.2f}")
+        print_line(f"price, about      {cost:,.2f}")
 
 
 def judge_runs(
@@ -279,7 +277,7 @@ def _print_usage(counts: Counter[str], usage: Usage, price: tuple[float, float] 
     if usage.unreported:
         tokens += f" ({usage.unreported:,} of {usage.answers:,} answers came without counts)"
     cost = "" if price is None else f"; price {Price(*price).of_usage(usage):,.2f}"
-    click.echo(f"judged: {outcomes}; {tokens}{cost}", err=True)
+    print_line(f"judged: {outcomes}; {tokens}{cost}", err=True)
 
 
 def print_agreement(
@@ -308,7 +306,7 @@ def print_agreement(
     table = TextTable(("competency",), ("n", "Pearson", "Spearman", "Kendall"))
     by_competency = agreements(scores, labels)
     for competency, one in by_competency.items():
-        table.add(printable(competency), str(one.n), *map(_figure, one[1:]))
+        table.add(competency, str(one.n), *map(_figure, one[1:]))
     if len(by_competency) > 1:
         table.add("mean", "", *map(_figure, _means(by_competency.values())))
     table.print()

@@ -18,7 +18,7 @@ from tidegauge.cli.command_settings import (
 from tidegauge.cli.input_errors import InputErrors
 from tidegauge.cli.output_files import open_output, refuse_overwriting
 from tidegauge.cli.recording_options import StepInputSettings, read_recordings
-from tidegauge.cli.terminal import RunProgress, print_line, printable
+from tidegauge.cli.terminal import NOT_MEASURED, RunProgress, print_line
 from tidegauge.cli.text_table import TextTable
 from tidegauge.errors import ConfigurationError
 from tidegauge.policies.calibration import Guarantee
@@ -64,7 +64,7 @@ def learn(settings: LearnSettings) -> None:
     and tidegauge backtest leave out the tasks that it was learned from. The file has weights,
     checksums of tasks, and no contents.
 
-    Needs the extra learn: pip install 'tidegauge[learn]'. Reading the score needs nothing more.
+    Needs the extra learn: pip install '.[learn]' in a clone. Reading the score needs nothing more.
 
     \b
     Examples:
@@ -83,7 +83,7 @@ def learn(settings: LearnSettings) -> None:
         raise ConfigurationError("--share is 0; use more than 0 and at most 1")
     examples: list[Example] = []
     errors = InputErrors(strict=settings.strict)
-    sink = ExampleSink(examples.append, exact=settings.exact)
+    sink = ExampleSink(examples.append, exact=settings.exact, detect_polls=settings.detect_polls)
     read_recordings(
         settings.files,
         sink,
@@ -111,7 +111,7 @@ def learn(settings: LearnSettings) -> None:
     if settings.explain:
         _print_weights(groups)
     learned = sum(group.weights is not None for group in groups)
-    click.echo(f"{settings.out} written; weights: {learned}")
+    print_line(f"{settings.out} written; weights: {learned}")
     errors.exit_if_unreadable()
 
 
@@ -119,8 +119,8 @@ def _print_groups(groups: Sequence[LearnedGroup]) -> None:
     table = TextTable(("task group", "agent", "score"), ("runs", "failed", "left to calibrate"))
     for group in groups:
         table.add(
-            printable(group.task_group),
-            "any" if group.agent is None else printable(group.agent),
+            group.task_group,
+            "any" if group.agent is None else group.agent,
             "stagnation" if group.weights is None else "learned",
             str(group.runs),
             str(group.failed),
@@ -144,5 +144,5 @@ def _print_weights(groups: Sequence[LearnedGroup]) -> None:
     for group in groups:
         if group.weights is None:
             continue
-        name = f"{printable(group.task_group)} {'any' if group.agent is None else group.agent}"
-        print_line(f"{printable(name)}: {', '.join(group.weights.largest())}")
+        name = f"{group.task_group or NOT_MEASURED} {'any' if group.agent is None else group.agent}"
+        print_line(f"{name}: {', '.join(group.weights.largest())}")

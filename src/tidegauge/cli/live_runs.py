@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from tidegauge.cli.terminal import MAX_NAME, visible
 from tidegauge.events import (
     Decision,
     Intervention,
@@ -27,6 +28,7 @@ from tidegauge.streaming_metrics.run_report import RunReport
 
 __all__ = ["LiveRun", "LiveRunSink", "LoopOnset"]
 
+_MAX_NEWS: Final = 1_000
 _DONE: Final = {"nudge": "nudged", "block": "refused", "stop": "stopped"}
 
 
@@ -53,8 +55,8 @@ class LiveRun:
     """A run that a command shows while it is at work.
 
     Attributes:
-        agent: its agent.
-        task: its task, or another name by which it is shown.
+        agent: its agent, as it is shown.
+        task: its task, or another name, as it is shown.
         state: the engine's state of it; read it with its lock. ``None``, the run has ended.
         report: measurements up to its last event.
         started: when it started, monotonic seconds.
@@ -155,7 +157,8 @@ class LiveRunSink:
             return
         with state.lock:
             report = state.report()
-        run = LiveRun(event.agent, self._task(event), state, report, time.monotonic())
+        agent, task = visible(event.agent, MAX_NAME), visible(self._task(event), MAX_NAME)
+        run = LiveRun(agent, task, state, report, time.monotonic())
         run.session, run.planned = event.conversation or "", self._planned(event)
         with self._lock:
             self.totals["runs"] += 1
@@ -202,7 +205,7 @@ class LiveRunSink:
             now = run.report = state.report()
         if now.looping and not before.looping:
             run.looped = time.monotonic()
-            loop = repeated_steps(now.loop_period, now.loop_repeats)
+            loop = repeated_steps(now.loop_period, now.loop_times)
             self._add_news(run, f"loops since step {now.loop_first_step}: {loop}")
             if self._on_loop is not None:
                 self._on_loop(
@@ -250,4 +253,4 @@ class LiveRunSink:
                 self.planned_totals[action] += 1
 
     def _add_news(self, run: LiveRun, what: str) -> None:
-        self._news.append(f"{run.agent} / {run.task}: {what}")
+        self._news.append(visible(f"{run.agent} / {run.task}: {what}", _MAX_NEWS))

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegauge._guard import guarded, log
+from tidegauge.cli.terminal import visible
 from tidegauge.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -178,8 +179,7 @@ class LoopNotices:
 
 def _plain(value: object) -> str:
     """A value for an argument: short, printable, and no option."""
-    letters = str(value)[:_MAX_VALUE]
-    return "".join(one if one.isprintable() else "_" for one in letters).lstrip("-")
+    return visible(str(value), _MAX_VALUE).lstrip("-")
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import io
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -11,7 +13,7 @@ from typing import Final
 import click
 
 from tidegauge._version import __version__
-from tidegauge.cli.terminal import print_line
+from tidegauge.cli.terminal import VisibleLog, print_line
 from tidegauge.errors import TidegaugeError
 
 __all__ = ["cli", "main"]
@@ -125,11 +127,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="replace")
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(VisibleLog())
     try:
         code = cli.main(arguments, prog_name="tidegauge", standalone_mode=False) or 0
         sys.stdout.flush()
     except click.ClickException as error:
-        error.show()
+        _show(error)
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         code = _INTERRUPTED
@@ -161,6 +165,14 @@ def _open_standard_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+
+
+def _show(error: click.ClickException) -> None:
+    """Print an error as click does, visible: it may name a file."""
+    shown = io.StringIO()
+    error.show(shown)
+    for line in shown.getvalue().splitlines():
+        print_line(line, err=True)
 
 
 def _print_error(message: str, code: int) -> int:

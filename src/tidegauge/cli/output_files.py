@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-import click
-
 from tidegauge._private_files import private
+from tidegauge.cli.terminal import print_line
 from tidegauge.errors import ConfigurationError
 
-__all__ = ["open_output", "print_bytes", "refuse_overwriting", "write_files"]
+__all__ = ["open_output", "refuse_overwriting", "write_files"]
 
 
 @contextmanager
@@ -35,16 +33,7 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-        click.echo(str(path))
-
-
-def print_bytes(data: bytes) -> None:
-    """Write to standard output, all of it."""
-    # With PYTHONUNBUFFERED set, the stream is a raw one, which may write only a part.
-    rest = memoryview(data)
-    while rest:
-        rest = rest[sys.stdout.buffer.write(rest) :]
-    sys.stdout.buffer.flush()
+        print_line(str(path))
 
 
 def refuse_overwriting(out: Path | None, files: Sequence[str], option: str) -> None:

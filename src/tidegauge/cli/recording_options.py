@@ -14,6 +14,7 @@ import orjson
 
 from tidegauge.cli.command_settings import (
     COUNT,
+    DETECT_POLLS_HELP,
     FILES,
     FLAG,
     GUARD,
@@ -22,13 +23,14 @@ from tidegauge.cli.command_settings import (
     GUARD_SHARE_HELP,
     IN_FILE,
     POLICY,
+    SWITCH,
     TEXT,
     SettingType,
     number,
     setting,
 )
 from tidegauge.cli.input_errors import InputErrors
-from tidegauge.cli.terminal import ByteProgress, total_bytes
+from tidegauge.cli.terminal import ByteProgress, print_line, total_bytes
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import StepSink
 from tidegauge.policies import (
@@ -145,6 +147,7 @@ class StepInputSettings(InputSettings):
         "Compare arguments and results exactly, as live runs with normalise='exact' do; off, "
         "without known noise: times, durations, ids, temporary names.",
     )
+    detect_polls: bool = setting(SWITCH, True, DETECT_POLLS_HELP)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +237,12 @@ def read_traces(
     traces: list[RunTrace] = []
     errors = InputErrors(strict=settings.strict)
     sink = TraceSink(
-        scores, on_trace=traces.append, rules=rules, guards=guards, exact=settings.exact
+        scores,
+        on_trace=traces.append,
+        rules=rules,
+        guards=guards,
+        exact=settings.exact,
+        detect_polls=settings.detect_polls,
     )
     skipped = read_recordings(
         settings.files,
@@ -246,7 +254,7 @@ def read_traces(
     sink.close()
     kept = [trace for trace in traces if not _is_learned_from(trace, scores)]
     if len(kept) < len(traces):
-        click.echo(
+        print_line(
             f"left out: {len(traces) - len(kept)} runs of tasks that the score was learned from",
             err=True,
         )
@@ -375,12 +383,12 @@ def _sessions(files: Sequence[str], agent: str) -> Iterator[_Source]:
         sessions = find_sessions(Path(file), agent)
         if not sessions:
             whose = "" if agent == "auto" else f" of {agent}"
-            click.echo(f"{click.format_filename(file)}: no sessions{whose} in it", err=True)
+            print_line(f"{click.format_filename(file)}: no sessions{whose} in it", err=True)
         for session in sessions:
             yield click.format_filename(session), _session_lines(session, agent, found)
     if agent == "auto" and found:
         counts = [f"{count} of {name}" for name, count in found.items()]
-        click.echo(f"sessions: {', '.join(counts)}", err=True)
+        print_line(f"sessions: {', '.join(counts)}", err=True)
 
 
 def _session_lines(session: Path, agent: str, found: Counter[str]) -> Iterator[Line | Fault]:

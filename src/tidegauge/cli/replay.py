@@ -11,9 +11,10 @@ import orjson
 
 from tidegauge.cli.command_settings import FLAG, OUT_FILE, setting, settings_options
 from tidegauge.cli.input_errors import InputErrors
-from tidegauge.cli.output_files import open_output, print_bytes, refuse_overwriting
+from tidegauge.cli.output_files import open_output, refuse_overwriting
 from tidegauge.cli.recording_options import MeasuredInputSettings, read_recordings
 from tidegauge.cli.replay_output import RecordedRuns, StepLines, document_text, print_groups
+from tidegauge.cli.terminal import print_json
 from tidegauge.events import StepSink
 
 __all__ = ["replay"]
@@ -54,6 +55,7 @@ def replay(settings: ReplaySettings) -> None:
         settings.rules(),
         loop_code=settings.loop_code,
         normaliser=None if settings.exact else "volatile",
+        detect_polls=settings.detect_polls,
     )
     errors = InputErrors(strict=settings.strict)
     with ExitStack() as stack:
@@ -76,7 +78,7 @@ def replay(settings: ReplaySettings) -> None:
         )
     if settings.json:
         for text in document_text(runs, skipped_lines=skipped):
-            print_bytes(text)
+            print_json(text)
     else:
         errors.exit_if_nothing_read(len(runs.reports()))
         print_groups(runs, skipped_lines=skipped)

@@ -14,7 +14,7 @@ import orjson
 from tidegauge.cli.terminal import (
     NOT_MEASURED,
     percent,
-    printable,
+    print_line,
 )
 from tidegauge.cli.text_table import TextTable
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step, StepSink
@@ -64,9 +64,9 @@ class RecordedRuns:
 
     Args:
         policy: decides what follows each step.
-        repetition: measure the similarity of actions also if the policy does not need it.
         loop_code: how loops are read: as in TIDE's code for texts, or for graphical interfaces.
         normaliser: how texts are compared, as of the engine.
+        detect_polls: whether calls that wait are taken for polls, as of the engine.
 
     Attributes:
         engine: the engine that measures.
@@ -76,17 +76,17 @@ class RecordedRuns:
         self,
         policy: Policy,
         *,
-        repetition: bool = False,
         loop_code: Literal["text", "gui"] = "text",
         normaliser: Comparison = "volatile",
+        detect_polls: bool = True,
     ) -> None:
         self.engine = Engine(
             clock=None,
             normaliser=normaliser,
+            detect_polls=detect_polls,
             max_runs=sys.maxsize,
             max_groups=sys.maxsize,
             max_actions=_MAX_ACTIONS,
-            repetition=repetition or policy.reads_words,
             features=policy.reads_features,
             loop_code=loop_code,
             on_finished=self._finished,
@@ -216,9 +216,9 @@ def print_groups(runs: RecordedRuns, *, skipped_lines: int) -> None:
     _table(runs.groups(), loops, stops).print()
     unfinished = sum(not report.finished for report in reports)
     steps = sum(report.steps for report in reports)
-    sys.stdout.write(
+    print_line(
         f"{len(reports)} runs, {unfinished} of them unfinished; {steps} steps; "
-        f"{skipped_lines} lines skipped\n"
+        f"{skipped_lines} lines skipped"
     )
 
 
@@ -231,7 +231,7 @@ def _table(
     )
     for key, group in groups.items():
         row = [
-            *(printable(name) for name in key),
+            *key,
             str(group.runs_started),
             percent(group.finished.of(SuccessRate).value),
             percent(group.finished.of(AUV).success_at_t_max),

@@ -12,6 +12,7 @@ from tidegauge.cli.command_settings import FLAG, OUT_FILE, setting, settings_opt
 from tidegauge.cli.input_errors import InputErrors
 from tidegauge.cli.output_files import refuse_overwriting
 from tidegauge.cli.recording_options import MeasuredInputSettings, scores_setting
+from tidegauge.cli.terminal import print_line
 
 __all__ = ["report"]
 
@@ -44,9 +45,9 @@ def report(settings: ReportSettings) -> None:
       tidegauge report day1.jsonl day2.jsonl --scores scores.jsonl -o report.html
       tidegauge report runs.jsonl --no-contents -o report.html
 
-    Needs: pip install 'tidegauge[report]'. Exit code 0: the page was written, lines may have been
-    skipped; 1: a file could not be read, or the page could not be written; 2: wrong usage, or an
-    error in the input with --strict.
+    Needs: pip install '.[report]' in a clone. Exit code 0: the page was written, lines may have
+    been skipped; 1: a file could not be read, or the page could not be written; 2: wrong usage, or
+    an error in the input with --strict.
     """
     # Imported here, so that a missing extra is reported before a file is read.
     from tidegauge.cli.report_page import write_report
@@ -61,11 +62,12 @@ def report(settings: ReportSettings) -> None:
         t_max=settings.t_max,
         loop_code=settings.loop_code,
         exact=settings.exact,
+        detect_polls=settings.detect_polls,
         policy=settings.rules(),
         ignore_actions=settings.ignore_actions,
         errors=errors,
         sessions_of=settings.sessions_of,
     )
     counted = f"{runs} run{'s' if runs != 1 else ''}"
-    click.echo(f"{settings.out}: {counted}, {os.path.getsize(settings.out) / 1e6:.1f} MB")
+    print_line(f"{settings.out}: {counted}, {os.path.getsize(settings.out) / 1e6:.1f} MB")
     errors.exit_if_unreadable()

@@ -41,16 +41,25 @@ class ReportData:
         policy: decides what follows each step.
         loop_code: how loops are read, see :class:`RecordedRuns`.
         exact: whether texts are compared exactly, known noise included.
+        detect_polls: whether calls that wait are taken for polls, as of the engine.
 
     Attributes:
         runs: the runs' reports and groups.
     """
 
     def __init__(
-        self, policy: Policy, *, loop_code: Literal["text", "gui"] = "text", exact: bool = False
+        self,
+        policy: Policy,
+        *,
+        loop_code: Literal["text", "gui"] = "text",
+        exact: bool = False,
+        detect_polls: bool = True,
     ) -> None:
         self.runs = RecordedRuns(
-            policy, loop_code=loop_code, normaliser=None if exact else "volatile"
+            policy,
+            loop_code=loop_code,
+            normaliser=None if exact else "volatile",
+            detect_polls=detect_polls,
         )
         self._sink = StepLines(self.runs, self.runs.engine, self._measured)
         self._all: list[_RunData] = []

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from hashlib import blake2b
 from typing import Any, Final, Literal
 
+import click
 import orjson
 
 from tidegauge._private_files import private
@@ -48,6 +49,7 @@ def write_report(
     t_max: TMax = None,
     loop_code: Literal["text", "gui"] = "text",
     exact: bool = False,
+    detect_polls: bool = True,
     policy: Policy | None = None,
     ignore_actions: Sequence[str] = (),
     embed: Embedder = tf_idf,
@@ -64,6 +66,7 @@ def write_report(
         t_max: turns within which success counts, for every run or by task group.
         loop_code: how loops are read, see ``--loop-code``.
         exact: whether texts are compared exactly, see ``--exact``.
+        detect_polls: whether calls that wait are taken for polls, see ``--detect-polls``.
         policy: marks where it would intervene, and ends runs where it stops them.
         ignore_actions: actions whose steps are left out.
         embed: gives a row of numbers for each action's text; the map of actions is drawn from it.
@@ -79,7 +82,9 @@ def write_report(
         with open(scores, "rb") as lines:
             judged = read_scores(lines, os.fspath(scores))
     errors = errors or InputErrors(strict=False)
-    report = ReportData(policy or Policy(), loop_code=loop_code, exact=exact)
+    report = ReportData(
+        policy or Policy(), loop_code=loop_code, exact=exact, detect_polls=detect_polls
+    )
     skipped = read_recordings(
         files,
         report,
@@ -107,7 +112,7 @@ def write_report(
             begin=progress.begin,
         )
         data["version"] = __version__
-        data["sources"] = [os.path.basename(file) for file in files]
+        data["sources"] = [click.format_filename(file, shorten=True) for file in files]
         data["skipped_lines"] = numbers["skipped_lines"]
         progress.begin("the page")
         text = page(data, _lines(runs) if with_contents else _redacted_lines(runs))

@@ -81,12 +81,12 @@ def lines_of(report: RunReport) -> int:
 
 def _loop(report: RunReport) -> Text:
     """The current loop in words, a few on each line; of a finished run, its longest loop."""
-    period, repeats = report.loop_period, report.loop_repeats
-    if report.finished and report.loops:
-        _, period, repeats, _ = max(report.loops, key=lambda loop: loop.steps)
-    if not repeats:
+    period, times = report.loop_period, report.loop_times
+    if report.finished:
+        period, times = report.longest_loop
+    if not times:
         return Text("")
-    words = repeated_steps(period, repeats).replace(", repeated ", ",\nrepeated\n")
+    words = repeated_steps(period, times).replace(", repeated ", ",\nrepeated\n")
     return Text(words, style="red")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import click
 
@@ -22,6 +22,7 @@ from tidegauge.cli.recording_options import (
     scores_setting,
     t_max_setting,
 )
+from tidegauge.cli.terminal import print_json, print_line
 from tidegauge.diagnose.competency_scores import overall_scores, read_scores
 from tidegauge.diagnose.condition import Condition
 from tidegauge.diagnose.recorded_run import FIELDS, fields_of
@@ -60,8 +61,8 @@ def select(settings: SelectSettings) -> None:
     """Select recorded runs by their measurements.
 
     The lines of the runs that fulfill the condition are written unchanged, so the output is a
-    recording, too. A run is written when it ends; runs without an end come last. With --top, the
-    best run comes first.
+    recording, too; on standard output, what a terminal would act on is escaped. A run is written
+    when it ends; runs without an end come last. With --top, the best run comes first.
 
     With --scores, each competency is a field, and so is overall_score: the mean of them.
 
@@ -115,10 +116,10 @@ def select(settings: SelectSettings) -> None:
         return scores.get(run, {}).get(_OVERALL)
 
     with ExitStack() as stack:
-        stream: BinaryIO = sys.stdout.buffer
+        write: Callable[[bytes], object] = print_json
         if settings.out is not None:
-            stream = stack.enter_context(open_output(settings.out))
-        selected = SelectedRuns(holds, stream, top=settings.top, rank=overall)
+            write = stack.enter_context(open_output(settings.out)).write
+        selected = SelectedRuns(holds, write, top=settings.top, rank=overall)
         read_recordings(
             settings.files,
             selected,
@@ -128,7 +129,7 @@ def select(settings: SelectSettings) -> None:
             sessions_of=settings.sessions_of,
         )
         selected.close()
-    click.echo(f"{selected.chosen} of {selected.seen} runs", err=True)
+    print_line(f"{selected.chosen} of {selected.seen} runs", err=True)
     errors.exit_if_unreadable()
 
 
@@ -153,7 +154,7 @@ class SelectedRuns:
 
     Args:
         holds: whether a run with these fields fulfills it.
-        out: where the lines are written.
+        write: writes lines.
         top: write only so many runs, the best first, at the end. ``None``: all, in their order.
         rank: the rank of the run with an id, the best has the highest; ``None``: it has none, and
             is not among the top.
@@ -166,7 +167,7 @@ class SelectedRuns:
     def __init__(
         self,
         holds: Callable[[dict[str, Any]], bool],
-        out: BinaryIO,
+        write: Callable[[bytes], object],
         *,
         top: int | None = None,
         rank: Callable[[str], float | None] = lambda run: None,
@@ -177,7 +178,7 @@ class SelectedRuns:
         self._rank = rank
         self._best: list[tuple[float, int, list[bytes]]] = []  # a heap: rank, order, lines
         self._holds = holds
-        self._out = out
+        self._write_lines = write
         self._engine = Engine(clock=None, max_runs=sys.maxsize, on_finished=self._finished)
         self._sink = EngineSink(self._engine, Policy())
         self._packed = PackedRuns(self._engine)
@@ -219,7 +220,6 @@ class SelectedRuns:
             self._decide_unfinished(run)
         for _, _, lines in sorted(self._best, reverse=True):
             self._write(lines)
-        self._out.flush()
 
     def _finished(self, report: RunReport) -> None:
         self._ended = report
@@ -246,4 +246,4 @@ class SelectedRuns:
 
     def _write(self, lines: list[bytes]) -> None:
         self.chosen += 1
-        self._out.writelines(line + b"\n" for line in lines)
+        self._write_lines(b"".join(line + b"\n" for line in lines))

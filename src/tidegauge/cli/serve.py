@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tidegauge.catalog import DROPPED_LINES
 from tidegauge.cli.command_settings import (
     COUNT,
     FILE,
@@ -32,6 +34,7 @@ from tidegauge.cli.server_settings import (
     rarely_collected,
     set_on_signal,
 )
+from tidegauge.cli.terminal import print_line
 from tidegauge.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -46,6 +49,9 @@ __all__ = ["ServeSettings", "invitation", "serve"]
 _TOKEN: Final = "TIDEGAUGE_SERVE_TOKEN"  # noqa: S105 -- the name of a variable
 _FORWARD_TOKEN: Final = "TIDEGAUGE_SERVE_FORWARD_TOKEN"  # noqa: S105
 _MEBIBYTE: Final = 1024 * 1024
+_CLOSING: Final = 0.1
+"""Share of the time for the shutdown in which files and providers are closed."""
+
 # The operating system cannot wait for any time: a day is long enough.
 _UP_TO_A_DAY: Final = number(float, "SECONDS", 0, 86_400)
 
@@ -122,7 +128,11 @@ class ServeSettings(MeasuringSettings):
     max_queued_spans: int = setting(
         COUNT, 100_000, "Spans that may wait; beyond this, senders must wait."
     )
-    shutdown_seconds: float = setting(_UP_TO_A_DAY, 5.0, "Time limit of each step of the shutdown.")
+    shutdown_seconds: float = setting(
+        _UP_TO_A_DAY,
+        10.0,
+        "Time limit of the shutdown. What there is no time for is lost, and counted in a line.",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -163,17 +173,28 @@ def serve(settings: ServeSettings) -> None:
     (TIDEGAUGE_SERVE_GRPC_PORT), else from the file. The bearer token may also be in
     TIDEGAUGE_SERVE_TOKEN, that of the forward_to endpoint in TIDEGAUGE_SERVE_FORWARD_TOKEN.
 
-    SIGTERM and Ctrl-C: stop receiving, measure and forward what was received, exit code 0.
+    SIGTERM and Ctrl-C: stop receiving, measure and forward what was received, end the open runs,
+    exit code 0; a line counts what --shutdown-seconds was too short for.
     Exit code 1: cannot listen on a port, read a file, or reach the brokers;
     2: wrong usage.
     """
     stop = set_on_signal()
     receiver_settings = _receiver_settings(settings)
     pipeline = _pipeline(settings)
+    lost: list[str] = []
     try:
-        _serve(settings, receiver_settings, pipeline, stop)
+        lost += _serve(settings, receiver_settings, pipeline, stop)
     finally:
-        pipeline.shutdown()
+        pipeline.shutdown(_CLOSING * settings.shutdown_seconds)
+    if lines := _lost_lines(pipeline):
+        lost.append(f"the recording lacks {lines:,.0f} lines")
+    if lost:
+        print_line(f"stopped, but {', '.join(lost)}", err=True)
+
+
+def _lost_lines(pipeline: Pipeline) -> float:
+    counts: Mapping[tuple[str, ...], Any] = pipeline.more_metrics().get(DROPPED_LINES, {})
+    return float(sum(counts.values()))
 
 
 def _serve(
@@ -181,7 +202,8 @@ def _serve(
     receiver_settings: ReceiverSettings,
     pipeline: Pipeline,
     stop: threading.Event,
-) -> None:
+) -> list[str]:
+    """Serve until the signal; what is lost then, in words."""
     from tidegauge.exporters.reading import Reader
     from tidegauge.receivers.otlp.receiver import Receiver
 
@@ -194,6 +216,7 @@ def _serve(
         raise
     done = "measured" if gateway is None else "delivered"
     metrics = None
+    stopping = contextlib.ExitStack()
     try:
         # A gateway has a metrics server, too, for its own health.
         reader = Reader(
@@ -212,23 +235,23 @@ def _serve(
         if pipeline.page is not None:
             pipeline.page.invite(*invitation(receiver.urls))
         for name, url in receiver.urls.items():
-            click.echo(f"OTLP over {name.replace('http', 'HTTP').replace('grpc', 'gRPC')}: {url}")
+            print_line(f"OTLP over {name.replace('http', 'HTTP').replace('grpc', 'gRPC')}: {url}")
         print_metrics_addresses(metrics)
         exposed, protection = "read the metrics and the live page", "set tls_client_ca"
         if receiver_settings.token is None:
             exposed = f"send spans and {exposed}"
             protection = f"set token_file and TLS, or {protection}"
         settings.warn_if_exposed(exposed, f"{protection}, or restrict who reaches the ports")
-        with rarely_collected():
-            stop.wait()
-        click.echo(f"stopping: all received spans are being {done}")
+        stopping.enter_context(rarely_collected())  # also while it stops
+        stop.wait()
+        print_line(f"stopping: received spans are being {done}")
     finally:
-        # Metrics last: the numbers of what was drained may still be scraped.
-        drained = receiver.stop(settings.shutdown_seconds)
-        if metrics is not None:
-            metrics.close()
-    if not drained:
-        click.echo(f"stopped; some received spans were not {done} or not forwarded", err=True)
+        with stopping:
+            # Metrics last: the numbers of what was drained may still be scraped.
+            lost = receiver.stop((1 - _CLOSING) * settings.shutdown_seconds)
+            if metrics is not None:
+                metrics.close()
+    return lost
 
 
 def invitation(urls: Mapping[str, str]) -> tuple[str, str]:
@@ -263,6 +286,7 @@ def _pipeline(settings: ServeSettings) -> Pipeline:
         # The assembly of traces ends idle runs first, and gives the reason.
         idle_seconds=settings.idle_seconds * 2 or 1.0,
         t_max=settings.t_max,
+        detect_polls=settings.detect_polls,
         repetition=settings.repetition,
         record_to=settings.record_to,
         guard=settings.guard,

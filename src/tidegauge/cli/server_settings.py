@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import signal
@@ -11,13 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import click
-
 from tidegauge._net.hosts import is_loopback
 from tidegauge.cli.command_settings import (
     COUNT,
+    DETECT_POLLS_HELP,
     FILE,
-    FLAG,
     GUARD,
     GUARD_HELP,
     GUARD_SHARE,
@@ -29,6 +28,7 @@ from tidegauge.cli.command_settings import (
     setting,
 )
 from tidegauge.cli.secret_files import KafkaProperties, read_kafka_config
+from tidegauge.cli.terminal import print_line
 from tidegauge.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class ServerSettings:
             protection: how to prevent it.
         """
         if self.tls_client_ca is None and not is_loopback(self.host):
-            click.echo(
+            print_line(
                 f"warning: {self.host} is reachable from other machines, and any of them can "
                 f"{exposed}; {protection}",
                 err=True,
@@ -124,8 +124,9 @@ class MeasuringSettings(ServerSettings):
     page: bool = setting(SWITCH, True, "Serve the live page at /; off, / serves the metrics, too.")
     task_group: str | None = setting(TEXT, None, "Task group of runs that name none.")
     t_max: int | None = setting(COUNT, None, "Turns within which success counts towards AUV.")
+    detect_polls: bool = setting(SWITCH, True, DETECT_POLLS_HELP)
     repetition: bool = setting(
-        FLAG, False, "Measure how similar each action is to earlier ones: near-loops, stagnation."
+        SWITCH, True, "Measure how similar each action is to earlier ones: near-loops, stagnation."
     )
     guard: Any = setting(GUARD, None, GUARD_HELP)
     guard_share: float = setting(GUARD_SHARE, 1.0, GUARD_SHARE_HELP)
@@ -172,8 +173,8 @@ class MeasuringSettings(ServerSettings):
 def print_metrics_addresses(server: MetricsServer) -> None:
     """Print where the live page and the metrics are."""
     if server.page_url is not None:
-        click.echo(f"live page: {server.page_url}")
-    click.echo(f"metrics: {server.url}")
+        print_line(f"live page: {server.page_url}")
+    print_line(f"metrics: {server.url}")
 
 
 def usable_port(host: str, port: int) -> int:
@@ -183,7 +184,7 @@ def usable_port(host: str, port: int) -> int:
         with socket.create_server((host, port), family=family):
             return port
     except OSError as error:
-        click.echo(f"port {port}: {error.strerror}; using a free port")
+        print_line(f"port {port}: {error.strerror}; using a free port")
         return 0
 
 
@@ -211,3 +212,6 @@ def rarely_collected() -> Iterator[None]:
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()
+        # All memory is freed with the process: it must not be looked through before, for seconds.
+        atexit.unregister(gc.freeze)
+        atexit.register(gc.freeze)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import click
 
-from tidegauge.cli.terminal import NOT_MEASURED
+from tidegauge.cli.terminal import MAX_NAME, NOT_MEASURED, visible
 
 __all__ = ["TextTable"]
 
@@ -44,10 +44,10 @@ class _Column(NamedTuple):
 class TextTable:
     """A table with columns of names, then columns of numbers.
 
-    No name is cut. If a table is wider than the terminal, headings are wrapped and columns without
-    any value are left out. If that is not enough, names move to lines above the rows that share
-    them; if the numbers alone are too wide, they follow in further tables. Output that does not go
-    to a terminal has full width.
+    Names are :func:`~tidegauge.cli.terminal.visible`, and cut after 200 letters only. If a table is
+    wider than the terminal, headings are wrapped and columns without any value are left out. If
+    that is not enough, names move to lines above the rows that share them; if the numbers alone are
+    too wide, they follow in further tables. Output that does not go to a terminal has full width.
 
     Args:
         names: headings of the names.
@@ -75,8 +75,9 @@ class TextTable:
         self._rows: list[tuple[str, ...]] = []
 
     def add(self, *cells: str) -> None:
-        """Add a row of plain text."""
-        self._rows.append(cells)
+        """Add a row of plain text, which may be of others."""
+        names = [visible(cell, MAX_NAME) or NOT_MEASURED for cell in cells[: self._names]]
+        self._rows.append((*names, *cells[self._names :]))
 
     def print(self) -> None:
         """Print it: on a terminal in its width, else in full width. Without rows, print nothing."""

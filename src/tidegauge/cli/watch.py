@@ -12,6 +12,7 @@ import click
 
 from tidegauge.cli.command_settings import (
     COUNT,
+    DETECT_POLLS_HELP,
     FILE,
     FLAG,
     GUARD,
@@ -32,6 +33,7 @@ from tidegauge.cli.loop_notices import LoopNotices, parse_command, ring
 from tidegauge.cli.page_settings import PRICES_HELP, RUNBOOKS_HELP
 from tidegauge.cli.price_file import read_prices
 from tidegauge.cli.server_settings import rarely_collected, set_on_signal, usable_port
+from tidegauge.cli.terminal import print_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from tidegauge.receivers.hooks.sessions import HookSessions
     from tidegauge.receivers.transcripts.tails import Tails
 
-__all__ = ["WatchSettings", "watch"]
+__all__ = ["WatchSettings", "default_rules", "watch"]
 
 _HOST: Final = "127.0.0.1"
 _IDLE_CHECK_SECONDS: Final = 10.0
@@ -73,11 +75,13 @@ class WatchSettings:
         POLICY,
         None,
         "Rules such as loop_repeats=1:nudge,loop_repeats=2:block, or the file of a policy (.toml). "
-        "TIDEGAUGE_POLICY can name it, too. By default, a loop is nudged at its first repeated "
-        "step, refused from the second one, and stopped at the fifth.",
+        "TIDEGAUGE_POLICY can name it, too. By default, the third of equal steps is nudged, the "
+        "fourth refused, and the seventh stops the run; of several steps in turn, the second "
+        "round, the third and the sixth.",
     )
     guard: Any = setting(GUARD, None, GUARD_HELP)
     guard_share: float = setting(GUARD_SHARE, 1.0, GUARD_SHARE_HELP)
+    detect_polls: bool = setting(SWITCH, True, DETECT_POLLS_HELP)
     contents: bool = setting(
         FLAG, False, "Show prompts, arguments and results; off, show digests of them."
     )
@@ -219,14 +223,14 @@ def _following(tails: Tails, stop: threading.Event) -> Callable[[], None]:
 
 
 def _print_start(pipeline: Pipeline, settings: WatchSettings, address: str) -> None:
-    click.echo(f"hooks: {address}")
+    print_line(f"hooks: {address}")
     if pipeline.page_url is not None:
-        click.echo(f"live page: {pipeline.page_url}")
-    click.echo(f"metrics: {pipeline.metrics_url or 'not served'}")
+        print_line(f"live page: {pipeline.page_url}")
+    print_line(f"metrics: {pipeline.metrics_url or 'not served'}")
     if settings.transcripts:
-        click.echo("sessions without hooks: only observed, in the files of the agents")
+        print_line("sessions without hooks: only observed, in the files of the agents")
     does = "nudges, refuses and stops agents" if settings.act else "only observes agents"
-    click.echo(f"this command {does}; end it with Ctrl-C")
+    print_line(f"this command {does}; end it with Ctrl-C")
 
 
 def _end_idle_runs(sessions: HookSessions, stop: threading.Event) -> None:
@@ -257,7 +261,7 @@ def _pipeline(settings: WatchSettings) -> Pipeline:
     elif is_file or os.environ.get("TIDEGAUGE_POLICY"):
         rules = DEFAULT_RULES
     else:
-        rules = _default_rules()
+        rules = default_rules()
     return configure(
         observe_only=not settings.act,
         metrics_host=_HOST,
@@ -271,7 +275,7 @@ def _pipeline(settings: WatchSettings) -> Pipeline:
         # The sessions end idle runs first, and give the reason.
         idle_seconds=settings.idle_seconds * 2 or 1.0,
         export="troubled" if settings.spans == "troubled" else "all",
-        repetition=True,  # people are slower than words are read
+        detect_polls=settings.detect_polls,
         record_to=settings.record_to,
         guard=settings.guard,
         guard_share=settings.guard_share,
@@ -280,8 +284,8 @@ def _pipeline(settings: WatchSettings) -> Pipeline:
     )
 
 
-def _default_rules() -> tuple[Rule, ...]:
-    """By the fourth identical step, the policy has acted twice."""
+def default_rules() -> tuple[Rule, ...]:
+    """The rules without ``--policy``: by the fourth identical step, they have acted twice."""
     from tidegauge.policies import DEFAULT_RULES, Rule
 
     return (

@@ -7,8 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import click
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -23,7 +22,7 @@ from tidegauge.cli.run_tables import (
     section_table,
     work_numbers,
 )
-from tidegauge.cli.terminal import printable
+from tidegauge.cli.terminal import open_console, print_line, visible
 from tidegauge.events import Intervention, RunStarted
 from tidegauge.pipeline import Pipeline
 from tidegauge.policies import Policy
@@ -80,7 +79,7 @@ class WatchView:
         )
         recorder.sink = self._sink
         self._news: deque[str] = deque(maxlen=_MAX_NEWS)
-        self._console = Console()
+        self._console = open_console()
 
     def follow(self, stop: threading.Event) -> None:
         """Show runs until the event is set."""
@@ -105,11 +104,11 @@ class WatchView:
         done = ", ".join(f"{word}: {totals[name]}" for name, word in _ACTIONS.items())
         would = ", ".join(f"{word}: {planned[name]}" for name, word in _ACTIONS.items())
         if not self._acts:
-            click.echo(f"{counted}; would have been {would}")
+            print_line(f"{counted}; would have been {would}")
             return
-        click.echo(f"{counted}; {done}")
+        print_line(f"{counted}; {done}")
         if planned:
-            click.echo(f"without hooks, they would have been {would}")
+            print_line(f"without hooks, they would have been {would}")
 
     def _planned(self, event: RunStarted) -> Policy | None:
         """The policy that does not act on a run."""
@@ -118,12 +117,12 @@ class WatchView:
     def _name(self, event: RunStarted) -> str:
         text = (event.conversation or "")[:_SHORT_ID]
         if self._contents and event.task:
-            text = event.task.partition("\n")[0][:_MAX_NAME]
-        return printable(text)
+            text = event.task.partition("\n")[0]
+        return visible(text, _MAX_NAME)
 
     def _print_news(self) -> None:
         for line in self._sink.news():
-            click.echo(line)
+            print_line(line)
 
     def _frame(self) -> Group:
         self._news.extend(self._sink.news())

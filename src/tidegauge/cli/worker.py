@@ -17,6 +17,7 @@ import click
 from tidegauge.cli.command_settings import (
     COUNT,
     FILE,
+    FLAG,
     POLICY,
     SECONDS,
     SWITCH,
@@ -31,6 +32,7 @@ from tidegauge.cli.server_settings import (
     print_metrics_addresses,
     rarely_collected,
 )
+from tidegauge.cli.terminal import VisibleLog, print_line
 from tidegauge.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -48,6 +50,11 @@ class WorkerCommandSettings(MeasuringSettings):
 
     kafka: str = setting(TEXT, MISSING, "Brokers: HOST:PORT, separated by commas.")
     topic: str = setting(TEXT, MISSING, "The topic that the gateways write to.")
+    repetition: bool = setting(
+        FLAG,
+        False,
+        "Measure how similar each action is to earlier ones: needs gateways with --kafka-contents.",
+    )
     format: str = setting(
         one_of("gateway", "otlp"),
         "gateway",
@@ -130,7 +137,7 @@ def worker(settings: WorkerCommandSettings) -> None:
         )
         with _errors_in_one_line(), rarely_collected():
             one.run(_exit_at_once)
-        click.echo("stopped: all measured work is committed")
+        print_line("stopped: all measured work is committed")
     finally:
         server.close()
 
@@ -150,6 +157,7 @@ def _worker_settings(settings: WorkerCommandSettings) -> WorkerSettings:
         limits=settings.assembly_limits,
         max_state_bytes=settings.max_state_bytes,
         t_max=settings.t_max,
+        detect_polls=settings.detect_polls,
         repetition=settings.repetition,
         commit_seconds=settings.commit_seconds,
         exactly_once=settings.exactly_once,
@@ -215,7 +223,7 @@ def _errors_in_one_line() -> Iterator[None]:
 
 def _exit_at_once(reason: str) -> None:
     """End the process while its main thread is in a call that does not return."""
-    click.echo(f"tidegauge: {reason}; restart the worker, which loses nothing", err=True)
+    print_line(f"tidegauge: {reason}; restart the worker, which loses nothing", err=True)
     os._exit(1)
 
 
@@ -236,7 +244,7 @@ def _log_warnings() -> None:
         logger.propagate = False
 
 
-class _OneLine(logging.Formatter):
+class _OneLine(VisibleLog):
     def formatException(self, ei: Any) -> str:  # noqa: N802 -- the base class's name
         return ""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import click
 
 from tidegauge.cli.command_settings import FLAG, number, setting, settings_options
+from tidegauge.cli.terminal import print_line
 from tidegauge.cli.text_table import TextTable
 from tidegauge.worlds.survey import SurveyRow, survey
 
@@ -52,7 +53,8 @@ def worlds(settings: WorldsSettings) -> None:
     """
     rows = survey(range(settings.seeds))
     if settings.markdown:
-        click.echo(survey_markdown(rows))
+        for line in survey_markdown(rows).splitlines():
+            print_line(line, wrap=False)
         return
     headings = [heading for _, heading in _COLUMNS]
     table = TextTable(headings[:_NAMES], headings[_NAMES:])

@@ -3,7 +3,7 @@
 :func:`dashboard_files` and :func:`rule_files` give everything as text, :func:`push` sends
 dashboards to Grafana.
 
-Needs ``pip install 'tidegauge[dashboards]'``.
+Needs ``pip install '.[dashboards]'``.
 """
 
 import warnings

@@ -37,6 +37,8 @@ from tidegauge.streaming_metrics.loops import (
     LASTING_LOOPS_ACTIVE,
     RUN_LOOP_REPEATS,
 )
+from tidegauge.streaming_metrics.noise import NEAR_STREAK
+from tidegauge.streaming_metrics.repetition import REPETITION_RECENT, RUN_REPETITION_RECENT
 from tidegauge.streaming_metrics.run_counts import RUN_STEPS, RUNS_ACTIVE
 from tidegauge.streaming_metrics.stale_score import RUN_STALE_SCORE, RUNS_STALE
 
@@ -63,6 +65,11 @@ _ALONE_REPEATS: Final = 8
 _ALONE_FAILED_ROUNDS: Final = 14
 """From here a run raises an alert whatever the others do. No recorded run that succeeds gets so
 far: they have at most 7 and 10."""
+
+_REPEATED: Final = 8
+"""Of the last 16 steps: 2 of 899 recorded runs that succeed get so far, and 271 of 1,900 others."""
+_NEARLY_EQUAL: Final = 5
+"""No recorded run that succeeds has 3."""
 
 _LOOP_TOKENS: Final = 1_000_000
 """A few dollars at the prices of large models: worth a look within the day."""
@@ -92,6 +99,13 @@ def _lasting_loops() -> str:
         f"\nor ({ended}\n  and ({changed})\n  unless ({_looped(_MOMENT)})"
         f"\n  unless on () ({_few(new_events(_SHORT, LASTING_LOOPS, by=()))}))"
     )
+
+
+def _near_loops() -> str:
+    """What no exact comparison sees, where successful runs hardly ever come."""
+    repetition = total(_NOW.series(REPETITION_RECENT, 'stat="max"'), GROUP, operator="max")
+    streak = total(_NOW.series(NEAR_STREAK, 'stat="max"'), GROUP, operator="max")
+    return f"({repetition} >= {_REPEATED})\nor ({streak} >= {_NEARLY_EQUAL})"
 
 
 def _in_trouble() -> str:
@@ -261,6 +275,21 @@ AGENT_ALERTS: Final = (
         details=of_worst_run(RUN_STALE_SCORE, "Run {run} has the highest stale score, {value}"),
         runbook="runs-stale",
         panel=(FLEET, "Runs in trouble"),
+    ),
+    Alert(
+        "TidegaugeNearLoop",
+        _near_loops(),
+        threshold=0,
+        severity="info",
+        pending="0s",
+        keep_firing="5m",
+        summary=f"{GROUP_NAME} nearly loops: a run does the same again in other words, or gets the "
+        "same result but for numbers that change every time.",
+        details=of_worst_run(
+            RUN_REPETITION_RECENT, "Run {run} has the highest recent repetition, {value}"
+        ),
+        runbook="near-loop",
+        panel=(FLEET, "Stagnation, repetition and recurrence of active runs"),
     ),
     Alert(
         "TidegaugeSuccessFalling",

@@ -50,6 +50,7 @@ from tidegauge.streaming_metrics.interventions import (
 )
 from tidegauge.streaming_metrics.loop_cost import LOOP_SECONDS, LOOP_TOKENS
 from tidegauge.streaming_metrics.loops import LOOP_STEPS, RUN_LOOP_REPEATS, RUNS_LOOPING
+from tidegauge.streaming_metrics.noise import NEAR_STREAK
 from tidegauge.streaming_metrics.novelty import NOVELTY
 from tidegauge.streaming_metrics.recurrence import RECURRENCE
 from tidegauge.streaming_metrics.repetition import ACTION_SIMILARITY, REPETITION, REPETITION_RECENT
@@ -228,11 +229,13 @@ def _near_loops() -> list[Panel]:
             "Stagnation, repetition and recurrence of active runs",
             "The highest of each. Stagnation rises with every step, so a ramp alone is a long run; "
             "a ramp of repetition or recurrence is a run that does the same again, or a long one. "
-            "The recent repetition, of the last 16 steps, does not add up.",
+            "The recent repetition, of the last 16 steps, does not add up. A near streak is one "
+            "call whose results differ only in numbers.",
             Query(_worst(STAGNATION, "max"), "highest stagnation"),
             Query(_worst(REPETITION, "max"), "highest repetition"),
             Query(_worst(REPETITION_RECENT, "max"), "highest recent repetition"),
             Query(_worst(RECURRENCE, "max"), "highest recurrence"),
+            Query(_worst(NEAR_STREAK, "max"), "longest near streak"),
             unit=SCORE,
         ).span(8),
         ranking(

@@ -19,6 +19,7 @@ from tidegauge.streaming_metrics.exploration import (
     RUN_PLACE,
 )
 from tidegauge.streaming_metrics.loops import LOOPS, RUN_LOOP_REPEATS
+from tidegauge.streaming_metrics.noise import RUN_NEAR_STREAK
 from tidegauge.streaming_metrics.novelty import RUN_NOVELTY
 from tidegauge.streaming_metrics.progress_auv import RUN_PROGRESS, RUN_PROGRESS_AUV
 from tidegauge.streaming_metrics.recurrence import RUN_RECURRENCE
@@ -179,8 +180,10 @@ def _repetition() -> list[Panel]:
         ).max(1),
         lines(
             "Recurrence",
-            "How often the last action had the same result before, recently or long ago.",
+            "How often the last action had the same result before, recently or long ago; and in a "
+            "row the same but for numbers that change every time (near streak).",
             Query(_of_run(RUN_RECURRENCE), "recurrence"),
+            Query(_of_run(RUN_NEAR_STREAK), "near streak"),
         ),
         lines(
             "Action entropy",

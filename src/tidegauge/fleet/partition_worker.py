@@ -48,6 +48,7 @@ class WorkerSettings:
         limits: how much of a partition is held, and for how long.
         max_state_bytes: limit of the changelog of a partition's live runs.
         t_max: turns within which success counts, for runs that do not give it.
+        detect_polls: whether calls that wait are taken for polls, as of the engine.
         repetition: measure the similarity of actions also if the policy does not need it.
         max_groups: distinct (agent, task group) pairs in metrics; further ones are ``other``.
         max_actions: distinct action names in metrics; further ones are ``other``.
@@ -68,6 +69,7 @@ class WorkerSettings:
     limits: AssemblyLimits = ASSEMBLY_LIMITS
     max_state_bytes: int = MAX_STATE_BYTES
     t_max: int | None = None
+    detect_polls: bool = True
     repetition: bool = False
     max_groups: int = 200
     max_actions: int = 50
@@ -106,6 +108,7 @@ class Worker:
             max_actions=settings.max_actions,
             t_max=settings.t_max,
             normaliser=volatile(),
+            detect_polls=settings.detect_polls,
             repetition=settings.repetition or settings.policy.reads_words,
             features=settings.policy.reads_features,
             on_finished=self._run_finished,

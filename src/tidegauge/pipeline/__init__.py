@@ -2,6 +2,6 @@
 
 from tidegauge.pipeline.engine_sink import EngineSink
 from tidegauge.pipeline.settings import Settings
-from tidegauge.pipeline.setup import Pipeline, configure
+from tidegauge.pipeline.setup import Pipeline, configure, flush
 
-__all__ = ["EngineSink", "Pipeline", "Settings", "configure"]
+__all__ = ["EngineSink", "Pipeline", "Settings", "configure", "flush"]

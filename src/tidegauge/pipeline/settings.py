@@ -190,6 +190,10 @@ class Settings:
             The default is the variable TIDEGAUGE_POLICY.
         observe_only: never intervene; only count what the rules and thresholds would have stopped.
         tools: what is known about tools, by their names: pollers, keys, mutations.
+        detect_polls: take calls that wait for polls, as if their tools were declared so: commands
+            that sleep, follow a log or wait for a process, coding agents' own tools for output that
+            is still to come, and looks at what another call has started. They raise no signal
+            within the same allowance: 60 steps without a new result.
         extractors: derive from calls and their results where the agent is, what it sees there and
             what it has to do, for every run that does not report this.
         t_max: turns within which success counts towards AUV, for runs that name none.
@@ -206,8 +210,8 @@ class Settings:
             :class:`~tidegauge.streaming_metrics.normalise.Volatile`; ``exact``; or a function that
             removes irrelevant changes from a text before it is digested.
         repetition: measure how similar each action is to those before, in words: the metrics and
-            signals similarity, repetition and stagnation. The metrics of a step then cost 1.5 to
-            1.8 times as much. Rules and thresholds that need it switch it on.
+            signals similarity, repetition and stagnation. Without it the metrics of a step cost a
+            quarter less. Rules and thresholds that need it switch it on.
         directed: whether exits lead in one direction only.
         distance: gives the distance between two places, if you know it better than the exits show;
             replaces the search for gain.
@@ -287,6 +291,7 @@ class Settings:
     policy: FilePath | None = None
     observe_only: bool = False
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
+    detect_polls: bool = True
     extractors: Iterable[Extractor] = ()
     t_max: Count | None = None
     t_max_by_group: Mapping[str, Count] = field(default_factory=dict)
@@ -298,7 +303,7 @@ class Settings:
     max_period: Count = 10_000
     max_distinct: Count = 10_000
     normalise: Comparison = "volatile"
-    repetition: bool = False
+    repetition: bool = True
     directed: bool = False
     distance: Distance | None = None
     metrics_host: HostName | None = None

@@ -1,14 +1,14 @@
-"""``configure()`` and the pipeline: an engine with its sink, spans and exporters."""
+"""``configure()``, ``flush()`` and the pipeline: an engine with its sink, spans and exporters."""
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import errno
 import logging
 import os
 import re
 import threading
+import time
 from collections.abc import Container, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -24,6 +24,7 @@ from tidegauge.exporters.reading import Exporter, More, Reader
 from tidegauge.instrumentation.current import set_recorder, set_recorder_factory
 from tidegauge.instrumentation.recorder import Recorder
 from tidegauge.pipeline.engine_sink import EngineSink
+from tidegauge.pipeline.process_end import ProcessEnd
 from tidegauge.pipeline.settings import KINDS, FilePath, RunStorePlace, Settings
 from tidegauge.streaming_metrics import Engine, EventLog, RunReport
 from tidegauge.streaming_metrics.buckets import Buckets
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from tidegauge.pipeline.stored_runs import StoredRuns
     from tidegauge.recordings import LineWriter
 
-__all__ = ["Pipeline", "configure"]
+__all__ = ["Pipeline", "configure", "flush"]
 
 D = TypeVar("D")
 
@@ -89,6 +90,7 @@ class Pipeline:
         self._serving_soon: threading.Timer | None = None
         self._added: More | None = None
         self._closed = False
+        self._is_forked = False
         try:
             self._set_up(serve=serve, replaces=replaces)
         except BaseException:
@@ -115,6 +117,7 @@ class Pipeline:
             directed=settings.directed,
             distance=settings.distance,
             declarations=settings.tools,
+            detect_polls=settings.detect_polls,
             repetition=(settings.repetition or policy.reads_words or settings.records_digests),
             features=policy.reads_features,
             on_finished=self._run_finished if settings.record_to is not None else None,
@@ -184,15 +187,20 @@ class Pipeline:
         """The address of the live page; ``None``, it is not served."""
         return self.metrics_server.page_url if self.metrics_server is not None else None
 
-    def force_flush(self) -> None:
-        """Send the queued spans and events, if tidegauge exports them.
-
-        With ``export="troubled"``, runs that are open are exported from now on: call this when they
-        have ended.
-        """
+    @guarded("flush", default=False, interrupting="skip")
+    def force_flush(self, timeout: float = 5.0) -> bool:
+        """Send and write what waits in this pipeline: see :func:`tidegauge.flush`."""
+        deadline = time.monotonic() + timeout
         run_deferred()
-        if self._telemetry is not None:
-            self._telemetry.force_flush()
+        done = [
+            self._stored is None or self._stored.flush(deadline),
+            # Before the events are sent: each judgement is one.
+            self.settings.judging is None
+            or self.settings.judging.wait(max(deadline - time.monotonic(), 0.0)),
+            self._telemetry is None or self._telemetry.flush(deadline),
+            self._writer is None or self._writer.flush(deadline),
+        ]
+        return all(done)
 
     def stop_serving(self) -> None:
         """Free the metrics' port, or their place in the registry."""
@@ -237,11 +245,16 @@ class Pipeline:
     def _exported_place(self, place: Identity) -> str:
         return self.recorder.spans.exported_place(place)
 
-    def shutdown(self) -> None:
+    def shutdown(self, timeout: float = 5.0) -> None:
         """Stop serving, send queued data, and close files and providers.
 
         If this pipeline was in use, the next run uses the defaults.
+
+        Args:
+            timeout: seconds after which waiting data are given up. What has had no time until then,
+                because something else took it, still gets one second.
         """
+        deadline = time.monotonic() + timeout
         run_deferred()
         with here.critical, _locks.lock:
             if self in _configured:
@@ -249,22 +262,25 @@ class Pipeline:
                 set_recorder(None)
             closed, self._closed = self._closed, True
         if not closed:
-            if self._stored is not None:
-                self._stored.close()  # first: what it has saved is not ended
+            if self._stored is not None:  # first: what it has saved is not ended
+                self._stored.close(_left(deadline))
             self.recorder.waiting.close()
-            if self.settings.judging is not None:
-                self.settings.judging.close()  # first: it may still send events
-            self._close()
+            if self.settings.judging is not None:  # first: it may still send events
+                self.settings.judging.close(_left(deadline))
+            self._close(deadline)
 
-    def _close(self) -> None:
+    def _close(self, deadline: float = 0.0) -> None:
         """Close the files, providers and servers of this pipeline."""
         with contextlib.ExitStack() as closing:  # last in, first out; all of them if one fails
             if self._writer is not None:
-                closing.callback(self._writer.close)
+                writer = self._writer
+                closing.callback(lambda: writer.close(_left(deadline)))
             for exporter in reversed(self._exporters):
                 closing.callback(exporter.close)
-            if self._telemetry is not None:
-                closing.callback(self._telemetry.shutdown)
+            # A child that has seen no run has nothing to send, and need not wait for a collector.
+            if self._telemetry is not None and not (self._is_forked and self.engine.unused):
+                telemetry = self._telemetry
+                closing.callback(lambda: telemetry.shutdown(_left(deadline)))
             closing.callback(self.stop_serving)
 
     def _recorded(self, sink: EngineSink, spans: SpanFactory) -> RecordingSink:
@@ -422,8 +438,9 @@ class Pipeline:
         return server
 
     @guarded("metrics_server", default=None, interrupting="run")
-    def serve_in_child(self) -> None:
+    def continue_in_child(self) -> None:
         """After a fork, serve the child's metrics if Prometheus finds them in the folder."""
+        self._is_forked = True
         self.metrics_server = self._serving_soon = None  # those are the parent's
         if self._serves_in_children:
             serve = guarded("metrics_server", default=None)(self._serve_metrics)
@@ -433,6 +450,11 @@ class Pipeline:
                 timer.start()
             except RuntimeError:  # the system starts no more threads
                 self._serving_soon = None
+
+
+def _left(deadline: float) -> float:
+    """Seconds up to a moment of the monotonic clock, but at least one."""
+    return max(deadline - time.monotonic(), 1.0)
 
 
 def _is_in_use(error: OSError) -> bool:
@@ -500,9 +522,36 @@ def configure(**settings: Any) -> Pipeline:
         replaced = _configured.pop() if _configured else None
         _configured.append(pipeline)
         set_recorder(pipeline.recorder)
+    _process_end.hook()
     if replaced is not None:
         replaced.shutdown()
     return pipeline
+
+
+def flush(timeout: float = 5.0) -> bool:
+    """Send and write what waits: spans, events and pushed metrics, lines of a recording.
+
+    A process does it by itself while it works and when it ends. Call this at the end of your work
+    if nothing runs afterwards: in a function that is frozen between two calls (AWS Lambda), or in a
+    process that is killed or ends with ``os._exit``. What is in the providers of your application
+    is sent by their own ``force_flush()``.
+
+    Ended runs are judged before, if judges are configured. With ``export="troubled"``, runs that
+    are open are exported from now on: call this when they have ended.
+
+    Args:
+        timeout: seconds after which this returns, even if not all is done.
+
+    Returns:
+        Whether all is done and has arrived. After ``False``, what is left is still being tried.
+
+    >>> import tidegauge
+    >>> with tidegauge.run(agent="searcher") as run:
+    ...     _ = run.act("look")
+    >>> tidegauge.flush(timeout=2)
+    True
+    """
+    return all(pipeline.force_flush(timeout) for pipeline in tuple(_configured))
 
 
 def _default_recorder() -> Recorder:
@@ -512,6 +561,7 @@ def _default_recorder() -> Recorder:
             _configured.append(made)
         current = _configured[0]
         set_recorder(current.recorder)
+    _process_end.hook()
     if current is not made:
         made.shutdown()
     return current.recorder
@@ -533,12 +583,14 @@ def _shutdown_at_exit() -> None:
         pipeline.shutdown()
 
 
-def _serve_in_child() -> None:
+def _continue_in_child() -> None:
     for pipeline in _configured:
-        pipeline.serve_in_child()
+        pipeline.continue_in_child()
 
 
 set_recorder_factory(_default_recorder)
-atexit.register(_shutdown_at_exit)
+_process_end = ProcessEnd(_shutdown_at_exit)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_serve_in_child)  # after the locks and counts are new ones
+    os.register_at_fork(
+        after_in_child=_continue_in_child
+    )  # after the locks and counts are new ones

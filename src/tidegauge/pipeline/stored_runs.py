@@ -147,6 +147,19 @@ class StoredRuns:
             why,
         )
 
+    def flush(self, deadline: float) -> bool:
+        """Save the runs that wait to be saved, up to a moment of the monotonic clock.
+
+        Returns:
+            Whether they are.
+        """
+        if self._thread is None:
+            return self._queue.empty()
+        done, failures = threading.Event(), self.failures
+        self._queue.put(done.set)
+        saved = done.wait(max(deadline - time.monotonic(), 0.0))
+        return saved and self.failures == failures
+
     def close(self, seconds: float = 5.0) -> None:
         """Save the runs that wait to be saved, for at most ``seconds``; close the store."""
         self._queue.put(None)

@@ -103,18 +103,26 @@ class ExampleSink:
     Args:
         on_example: called with every run that ended.
         exact: whether texts are compared exactly, known noise included.
+        detect_polls: whether calls that wait are taken for polls, as of the engine.
 
     Attributes:
         could_be_ended: how many runs were left out because a threshold could end them.
     """
 
-    def __init__(self, on_example: Callable[[Example], None], *, exact: bool = False) -> None:
+    def __init__(
+        self,
+        on_example: Callable[[Example], None],
+        *,
+        exact: bool = False,
+        detect_polls: bool = True,
+    ) -> None:
         self._on_example = on_example
         self._open: dict[str, tuple[RunStarted, list[RunFeatures]]] = {}
         self.could_be_ended = 0
         self._engine = Engine(
             clock=None,
             normaliser=None if exact else "volatile",
+            detect_polls=detect_polls,
             max_runs=sys.maxsize,
             max_groups=1,
             max_actions=1,

@@ -18,7 +18,8 @@ from tidegauge.streaming_metrics.run import MeasuredRun
 __all__ = ["LivePolicy", "RunPolicy", "advise"]
 
 _MAX_NAME: Final = 100
-_BLOCKED: Final = "This call was not run."
+_BLOCKED: Final = "This call was not run"
+_WAIT: Final = "If you wait for something, wait longer between looks."
 _GO_ON: Final = "Do something that you have not tried, or finish and say what is missing."
 
 
@@ -160,7 +161,8 @@ def advise(happened: str, situation: Situation, *, blocked: bool = False) -> str
     Args:
         happened: what repeats and since when, in the words of the rule.
         situation: places not visited and tasks that are ready.
-        blocked: whether the message replaces the result of a call.
+        blocked: whether the message replaces the result of a call. It then claims nothing of what
+            that result would have been: the call may wait for something.
 
     >>> situation = Situation(unexplored=("cellar", "attic"), repeated=("look", "wait"))
     >>> print(advise("2 steps, repeated twice, since step 2", situation))
@@ -169,9 +171,12 @@ def advise(happened: str, situation: Situation, *, blocked: bool = False) -> str
     Do something that you have not tried, or finish and say what is missing.
     """
     steps = f" ({_listed(situation.repeated)})" if situation.repeated else ""
-    lines = [f"You make no progress: {happened}{steps}."]
     if blocked:
-        lines.insert(0, _BLOCKED)
+        they = "it" if len(situation.repeated) == 1 else "they"
+        same = f"; you saw the same each time {they} ran" if situation.repeated else ""
+        lines = [f"{_BLOCKED}: {happened}{steps}{same}.", _WAIT]
+    else:
+        lines = [f"You make no progress: {happened}{steps}."]
     if situation.unexplored:
         lines.append(f"Not visited yet: {_listed(situation.unexplored)}.")
     if situation.pending:

@@ -137,7 +137,8 @@ def guard_rules(guard: Guard, share: float = 1.0) -> tuple[Rule, ...]:
 
     Args:
         guard: ``stuck`` stops such runs, ``watch`` counts what it would have stopped. Both count
-            creative retries of one failure, whose results only say that they failed.
+            creative retries of one failure, whose results only say that they failed, and calls
+            whose results differ only in numbers that mean nothing.
         share: share of the runs that it stops.
 
     >>> for rule in guard_rules("stuck"):
@@ -146,17 +147,18 @@ def guard_rules(guard: Guard, share: float = 1.0) -> tuple[Rule, ...]:
     stuck_streak 5 stop
     failed_rounds 7 stop
     result_streak 8 observe
+    near_streak 5 observe
     """
     action: PolicyAction = "stop" if guard == "stuck" else "observe"
     stopping = [Rule(name, at, action, share=share) for name, at in _STUCK.items()]
-    return (*stopping, Rule("result_streak", 8))
+    return (*stopping, Rule("result_streak", 8), Rule("near_streak", 5))
 
 
 def with_guard(rules: Iterable[Rule], guard: Guard, share: float = 1.0) -> tuple[Rule, ...]:
     """These rules, and those of the preset for signals that they do not decide on.
 
     >>> [rule.signal for rule in with_guard([Rule("failed_rounds", 3, "stop")], "stuck")]
-    ['failed_rounds', 'loop_evidence', 'stuck_streak', 'result_streak']
+    ['failed_rounds', 'loop_evidence', 'stuck_streak', 'result_streak', 'near_streak']
     """
     given = tuple(rules)
     decided = {

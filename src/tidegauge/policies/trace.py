@@ -188,6 +188,7 @@ class TraceSink:
         guards: names of guards of other projects to trace, see
             :data:`~tidegauge.policies.foreign_guards.FOREIGN_GUARDS`.
         exact: whether texts are compared exactly, known noise included.
+        detect_polls: whether calls that wait are taken for polls, as of the engine.
 
     Attributes:
         engine: measures the runs, as in a live process.
@@ -204,6 +205,7 @@ class TraceSink:
         rules: Policy | None = None,
         guards: Iterable[str] = (),
         exact: bool = False,
+        detect_polls: bool = True,
     ) -> None:
         self._rules = rules
         self._guards = [FOREIGN_GUARDS[name] for name in guards]
@@ -217,6 +219,7 @@ class TraceSink:
         self.engine = Engine(
             clock=None,
             normaliser=None if exact else "volatile",
+            detect_polls=detect_polls,
             max_runs=sys.maxsize,
             max_groups=1,  # groups are not read
             max_actions=1,

@@ -7,7 +7,7 @@ the originals were equal to the engine.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from numbers import Real
@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from tidegauge._canonical import ValueCache
-from tidegauge.events import ABSENT, Identity
+from tidegauge.events import ABSENT, Call, Identity
 from tidegauge.streaming_metrics.digested import what_it_says
 from tidegauge.streaming_metrics.fingerprint import (
     Normaliser,
@@ -29,6 +29,7 @@ from tidegauge.streaming_metrics.fingerprint import (
 )
 from tidegauge.streaming_metrics.navigation import zone_of
 from tidegauge.streaming_metrics.normalise import Normalise
+from tidegauge.streaming_metrics.polls import written_polling
 
 __all__ = ["MAX_BYTES", "ContentEncoder", "Digest", "amount", "encoded", "moment"]
 
@@ -38,6 +39,9 @@ Digest: TypeAlias = Callable[[bytes], str]
 
 MAX_BYTES: Final = 1024 * 1024
 """Contents longer than this are written as digests."""
+
+_NAME: Final = 8
+"""How much of a name's digest is written, where only equality with few others matters."""
 
 _MAX_DEPTH: Final = 16
 
@@ -68,24 +72,44 @@ class ContentEncoder:
         self._normaliser = normaliser
         self._of_arguments = normaliser_of_arguments(normaliser)
 
-    def digest(self, digest: bytes, exact: object = None, result: object = ABSENT) -> str:
+    def digest(
+        self,
+        digest: bytes,
+        exact: object = None,
+        result: object = ABSENT,
+        noise: Sequence[str] = (),
+    ) -> str:
         """The written form of a digest of the engine.
 
         Args:
             digest: the digest.
             exact: the digest with the noise, where there is one.
             result: the result that it is of: what that says is written, too.
+            noise: the kinds of known noise that were left out.
 
-        >>> ContentEncoder(bytes.hex, plain=False).digest(b"1", b"2", "no results")
-        'sha:31/32+empty+negative'
+        >>> ContentEncoder(bytes.hex, plain=False).digest(b"1", b"2", "no results", ["uuids"])
+        'sha:31/32+uuids+empty+negative'
         """
         text = "sha:" + self._digest(digest)
         if isinstance(exact, bytes):
             text += "/" + self._digest(exact)
+        for kind in noise:
+            text += "+" + kind
         if result is ABSENT:
             return text
         empty, negative = what_it_says(result)
         return text + "+empty" * empty + "+negative" * negative
+
+    def polling(self, call: Call) -> str:
+        """What is written behind the digest of a call's arguments, so that a replay finds polls.
+
+        >>> ContentEncoder(bytes.hex, plain=False).polling(Call("bash", "sleep 5; cat a.log"))
+        '+waits+looks=14d10bf9'
+        """
+        return "" if self.plain else written_polling(call, self._name)
+
+    def _name(self, name: str) -> str:
+        return self._digest(_digest_of(name))[:_NAME]
 
     def content(self, value: object, cache: ValueCache | None = None) -> Any:
         """A state, an outcome or a task.
@@ -108,8 +132,8 @@ class ContentEncoder:
             data = canonical_bytes(value, limit=MAX_BYTES, cache=cache)
             if data is not None:
                 return self._plain(data, normaliser)
-        digest, exact = content_digests(value, normaliser, cache)
-        return None if digest is None else self.digest(digest, exact, value)
+        digest, exact, noise, _ = content_digests(value, normaliser, cache)
+        return None if digest is None else self.digest(digest, exact, value, noise)
 
     def arguments(self, arguments: object, cache: ValueCache | None = None) -> Any:
         """The arguments of a call, as compared; if not comparable, a value that equals no other."""

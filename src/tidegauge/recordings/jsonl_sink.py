@@ -36,6 +36,7 @@ from tidegauge.streaming_metrics.digested import (
     thinking,
 )
 from tidegauge.streaming_metrics.fingerprint import action_name, compared_arguments
+from tidegauge.streaming_metrics.polls import polling_of
 
 __all__ = ["JsonlSink", "Lines"]
 
@@ -141,12 +142,17 @@ class JsonlSink:
             elif step.state is not None:
                 line["state"] = shown.digest(step.state, step.exact_state)
         if len(event.calls) == 1:
-            line.update(self._call(event.calls[0], step.action, step.exact_action, cache))
+            line.update(
+                self._call(event.calls[0], step.action, step.exact_action, step.noise, cache)
+            )
         else:
             exact: Sequence[bytes | None] = step.exact_calls or [None] * len(step.calls)
+            # The noise of the round stands at its first call: a reader takes that of all together.
             line["calls"] = [
-                self._call(call, digest, whole, cache)
-                for call, digest, whole in zip(event.calls, step.calls, exact, strict=True)
+                self._call(call, digest, whole, () if index else step.noise, cache)
+                for index, (call, digest, whole) in enumerate(
+                    zip(event.calls, step.calls, exact, strict=True)
+                )
             ]
         if step.tokens is not None:
             line["tokens"] = step.tokens
@@ -167,10 +173,18 @@ class JsonlSink:
         # A round with a result that is not comparable has no outcome: none of them is written.
         comparable = all(digest is not None for digest, _ in outcome.results)
         exact = outcome.exact or [None] * len(outcome.results)
+        noise = outcome.noise or [()] * len(outcome.results)
         return [
-            self._result(result, digest if comparable else None, whole, failed, cache)
-            for result, (digest, failed), whole in zip(
-                event.results, outcome.results, exact, strict=True
+            self._result(
+                result,
+                digest if comparable else None,
+                whole,
+                left_out,
+                failed=failed,
+                cache=cache,
+            )
+            for result, (digest, failed), whole, left_out in zip(
+                event.results, outcome.results, exact, noise, strict=True
             )
         ]
 
@@ -296,17 +310,25 @@ class JsonlSink:
         self._lines.add(encoded(line))
 
     def _call(
-        self, call: Call, digest: bytes, exact: bytes | None, cache: ValueCache | None
+        self,
+        call: Call,
+        digest: bytes,
+        exact: bytes | None,
+        noise: Sequence[str],
+        cache: ValueCache | None,
     ) -> dict[str, Any]:
         """A call as compared; ``digest`` distinguishes it from others of the same tool."""
         declared = call.declared or declared_by_name(self._declarations, call.action)
         line: dict[str, Any] = {"action": action_name(call.action)}
         if not self._contents.plain:
-            line["args"] = self._contents.digest(digest, exact)
+            written = self._contents.digest(digest, exact, noise=noise)
+            line["args"] = written + self._contents.polling(call)
         else:
             arguments = compared_arguments(declared, call.arguments)
             line["args"] = None if arguments is None else self._contents.arguments(arguments, cache)
         if declared is not None:
+            if polling_of(call) is not None:
+                line["poll"] = False  # what is declared decides, in a replay, too
             line.update(_declared(declared))
             if declared.thinks or thinking(call.action) is not None:
                 line["thinks"] = declared.thinks
@@ -317,6 +339,8 @@ class JsonlSink:
         result: CallResult,
         digest: bytes | Absent | None,
         exact: bytes | Absent | None,
+        noise: Sequence[str],
+        *,
         failed: bool | None,
         cache: ValueCache | None,
     ) -> dict[str, Any]:
@@ -331,7 +355,7 @@ class JsonlSink:
             line["outcome"] = (
                 shown.content(outcome, cache)
                 if shown.plain
-                else shown.digest(digest, exact if exact != digest else None, outcome)
+                else shown.digest(digest, exact if exact != digest else None, outcome, noise)
             )
         return line
 

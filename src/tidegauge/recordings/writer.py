@@ -8,6 +8,7 @@ import logging
 import os
 import stat
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -120,10 +121,28 @@ class LineWriter:
         dropped: dict[tuple[str, ...], float] = {(why,): n for why, n in self.dropped.items()}
         return {catalog.RECORDED_LINES: {(): self.written}, catalog.DROPPED_LINES: dropped}
 
+    def flush(self, deadline: float) -> bool:
+        """Write the waiting lines now; returns whether they, and all others so far, are written.
+
+        Args:
+            deadline: give up at this moment of the monotonic clock.
+        """
+        done = threading.Event()
+        with here.critical, self._lock:
+            lost = sum(self.dropped.values())
+            if self._closing.is_set():
+                return not self._waiting
+            self._flushes.append(done)
+            self._hurry.set()
+            self._wake.set()
+        written = done.wait(max(deadline - time.monotonic(), 0.0))
+        return written and sum(self.dropped.values()) == lost
+
     def close(self, seconds: float = 5.0) -> None:
         """Write the waiting lines and close the file; after ``seconds``, count the rest as lost."""
         with here.critical, self._lock:
             self._closing.set()
+            self._hurry.set()
             self._wake.set()
         self._thread.join(seconds)
         if self._thread.is_alive():  # the disk is stalled
@@ -144,7 +163,9 @@ class LineWriter:
         self._waiting_bytes = 0
         self._taken = 0  # lines of the thread's batch that are neither written nor lost yet
         self._aborted = False
+        self._flushes: list[threading.Event] = []  # set when what waits with them is written
         self._wake = threading.Event()
+        self._hurry = threading.Event()  # do not wait for more lines
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tidegauge-jsonl", daemon=True)
 
@@ -163,16 +184,20 @@ class LineWriter:
     def _run(self) -> None:
         while True:
             self._wake.wait()
-            self._closing.wait(_GATHER_SECONDS)
+            self._hurry.wait(_GATHER_SECONDS)
             self._wake.clear()
-            closing = self._closing.is_set()  # read last: a close in between has set both
+            self._hurry.clear()
+            closing = self._closing.is_set()  # read last: a close in between has set all three
             with here.critical, self._lock:
+                flushes, self._flushes = self._flushes, []
                 batch = list(self._waiting)
                 self._taken = len(batch)
                 self._waiting.clear()
                 self._waiting_bytes = 0
             if batch:
                 self._write(batch)
+            for done in flushes:
+                done.set()
             if closing:
                 break
         self._file.close()

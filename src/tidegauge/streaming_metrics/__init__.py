@@ -38,6 +38,7 @@ from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.memory_index import MemoryIndex
 from tidegauge.streaming_metrics.metric import GroupMetric, Metric
 from tidegauge.streaming_metrics.navigation import Navigation
+from tidegauge.streaming_metrics.noise import NearStreak
 from tidegauge.streaming_metrics.normalise import Normalise
 from tidegauge.streaming_metrics.novelty import Novelty
 from tidegauge.streaming_metrics.pass_at_k import PassAtK
@@ -81,6 +82,7 @@ __all__ = [
     "MemoryIndex",
     "Metric",
     "Navigation",
+    "NearStreak",
     "Normalise",
     "Novelty",
     "ObservedStep",

@@ -18,6 +18,7 @@ from tidegauge.streaming_metrics.fingerprint import arguments_start, canonical_s
 
 __all__ = [
     "MAX_WORDS",
+    "SHELLS",
     "CallClues",
     "ResultClues",
     "clues_of_calls",
@@ -88,12 +89,14 @@ def _set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-_SHELLS: Final = _set(
+SHELLS: Final = _set(
     """
     bash sh shell terminal execute_bash run_command run_shell_command exec exec_command
     local_shell cmd command run execute powershell
     """
 )
+"""Tools that run commands, in lower case."""
+
 _LOOKS: Final = _set(
     """
     ls cat head tail grep rg ag find pwd less more tree wc stat file which type echo diff
@@ -204,7 +207,7 @@ def _of_call(call: Call) -> CallClues:
         data = b""
     heads = _heads(name, data)
     looks = bool(heads) and all(head in _LOOKS for head in heads)
-    writes = name in _SHELLS and _WRITES.search(data) is not None
+    writes = name in SHELLS and _WRITES.search(data) is not None
     plan = None
     if _PLAN.search(name.encode("utf-8", "surrogatepass")):
         left, closed = len(_OPEN.findall(data)), len(_CLOSED.findall(data))
@@ -228,7 +231,7 @@ def _heads(name: str, data: bytes) -> list[str]:
     """The first words of the commands of a shell; of another tool, its name, and its first word."""
     command = _COMMAND.search(data)
     text = data if command is None else command.group(1)
-    if name in _SHELLS:
+    if name in SHELLS:
         parts = _SEGMENT.split(text)
     elif command is not None and len(text) < 40:
         parts = [text]  # an editor: its commands are view, create, ...

@@ -200,18 +200,18 @@ def times(count: int) -> str:
 def loop_in_words(signals: Signals) -> str:
     """A run's current loop, in words."""
     return (
-        f"{repeated_steps(signals.loop_period, signals.loop_repeats)}, "
+        f"{repeated_steps(signals.loop_period, signals.loop_times or signals.loop_repeats)}, "
         f"since step {signals.loop_first_step}"
     )
 
 
-def repeated_steps(period: int, repeats: int) -> str:
-    """A loop's period and repeats, in the words of every surface.
+def repeated_steps(period: int, times_repeated: int) -> str:
+    """A loop in the words of every surface: its period, and how often people say it was repeated.
 
     >>> repeated_steps(3, 4), repeated_steps(1, 1)
     ('3 steps, repeated 4 times', '1 step, repeated once')
     """
-    return f"{period} step{'s' if period > 1 else ''}, repeated {times(repeats)}"
+    return f"{period} step{'s' if period > 1 else ''}, repeated {times(times_repeated)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,8 @@ from tidegauge.streaming_metrics.fingerprint import (
     round_name,
 )
 from tidegauge.streaming_metrics.known_graph import DistanceAnswer
+from tidegauge.streaming_metrics.known_noise import Numbers, numbers_in, united
+from tidegauge.streaming_metrics.polls import Polling, polling_of
 from tidegauge.streaming_metrics.records import amount, made
 from tidegauge.streaming_metrics.wording import words_of
 
@@ -94,6 +96,8 @@ class DigestedStep(NamedTuple):
         exact_action: digest of the round with its noise; ``None``, it has none.
         exact_state: digest of the state with its noise; ``None``, it has none.
         exact_calls: for each call, its digest with its noise; ``None``, no call has any.
+        noise: the kinds of known noise that were left out of its arguments and state.
+        polled: what each call does, as far as it concerns waiting; empty, nothing that is known.
     """
 
     run: str
@@ -117,6 +121,8 @@ class DigestedStep(NamedTuple):
     exact_action: bytes | None = None
     exact_state: bytes | None = None
     exact_calls: list[bytes] | None = None
+    noise: Sequence[str] = ()
+    polled: Sequence[Polling | None] = ()
 
 
 class DigestedOutcome(NamedTuple):
@@ -135,6 +141,8 @@ class DigestedOutcome(NamedTuple):
         exact: for each call, the digest of its result with its noise; ``None``, no result has any.
         empty: whether the results are empty, or say only that nothing was found.
         negative: whether they say that it failed, or that nothing was found.
+        noise: for each result, the kinds of known noise that were left out of it; empty, of none.
+        numbers: the numbers in its only result, where they are at hand.
     """
 
     run: str
@@ -155,6 +163,8 @@ class DigestedOutcome(NamedTuple):
     exact: Sequence[bytes | Absent | None] | None = None
     empty: bool = False
     negative: bool = False
+    noise: Sequence[Sequence[str]] = ()
+    numbers: Numbers | None = None
 
 
 class Digester:
@@ -166,9 +176,19 @@ class Digester:
         words: whether the words of actions are compared.
         clues: whether the clues in the texts of steps are read.
         contents: whether the beginnings of arguments and results are shown to people.
+        polls: whether calls that wait, or look, are found; see
+            :mod:`~tidegauge.streaming_metrics.polls`.
     """
 
-    __slots__ = ("_of_arguments", "clues", "contents", "declarations", "normaliser", "words")
+    __slots__ = (
+        "_of_arguments",
+        "clues",
+        "contents",
+        "declarations",
+        "normaliser",
+        "polls",
+        "words",
+    )
 
     def __init__(
         self,
@@ -178,6 +198,7 @@ class Digester:
         words: bool = False,
         clues: bool = False,
         contents: bool = False,
+        polls: bool = True,
     ) -> None:
         self.normaliser = normaliser
         self._of_arguments = normaliser_of_arguments(normaliser)
@@ -185,6 +206,7 @@ class Digester:
         self.words = words
         self.clues = clues
         self.contents = contents
+        self.polls = polls
 
     def run(self, event: RunStarted) -> RunStarted:
         """The same event with plain text, numbers and identities in it."""
@@ -245,14 +267,26 @@ class Digester:
             or thinking(first.action) is not None
         ):
             calls, declared = self._declared(calls)
+        polled: Sequence[Polling | None] = ()
+        if self.polls and first is not None:
+            one = polling_of(first)
+            polled = polled if one is None else (one,)
+        elif self.polls:
+            found = [polling_of(call) for call in chosen]
+            polled = found if any(found) else polled
         given = seen is not ABSENT
         if cache is None and given:
             cache = ValueCache()  # states and arguments often are the same objects
         missing: tuple[str, ...] = ()
         digests: list[bytes] = []
         exact: list[bytes] | None = None
+        noise: Sequence[str] = ()
+        texts: list[bytes | None] = []
         for call in calls:
-            digest, whole = call_digests(call, self._of_arguments, cache)
+            digest, whole, left_out, text = call_digests(call, self._of_arguments, cache)
+            texts.append(text)
+            if left_out:
+                noise = united(noise, left_out)
             if digest is None:
                 missing = ("arguments",)
                 digest = os.urandom(16)  # equal to nothing
@@ -264,7 +298,9 @@ class Digester:
         state: bytes | None = None
         exact_state: bytes | None = None
         if given:
-            state, exact_state = content_digests(seen, normaliser, cache)
+            state, exact_state, left_out, _ = content_digests(seen, normaliser, cache)
+            if left_out:
+                noise = united(noise, left_out)
             if state is None:
                 missing = (*missing, "state")
         fields = (
@@ -282,13 +318,15 @@ class Digester:
             time if time is None else _number(time),
             blockable,
             similarity if similarity is None else _number(similarity),
-            words_of(calls, self._of_arguments) if self.words else _NO_WORDS,
+            words_of(calls, self._of_arguments, texts) if self.words else _NO_WORDS,
             _beginning([call.arguments for call in chosen]) if self.contents else None,
             clues_of_calls(chosen) if self.clues else None,
             missing,
             None if exact is None else round_digest(exact),
             exact_state,
             exact,
+            noise,
+            polled,
         )
         return made(DigestedStep, fields)
 
@@ -300,11 +338,17 @@ class Digester:
         results: list[tuple[bytes | Absent | None, bool | None]] = []
         exact: list[bytes | Absent | None] | None = None
         empty = negative = bool(given_results)
+        noise: dict[int, Sequence[str]] = {}
+        text: bytes | None = None
+        comparable = True  # else the round has no outcome
         for outcome, error in given_results:
             digest: bytes | Absent | None = ABSENT
             whole: bytes | None = None
             if outcome is not ABSENT:
-                digest, whole = content_digests(outcome, normaliser, cache)
+                digest, whole, left_out, text = content_digests(outcome, normaliser, cache)
+                if left_out:
+                    noise[len(results)] = left_out
+                comparable = comparable and digest is not None
             if whole is not None and exact is None:
                 exact = [one for one, _ in results]
             plain = error is None or error is True or error is False
@@ -344,6 +388,8 @@ class Digester:
             exact,
             empty,
             negative,
+            [noise.get(i, ()) for i in range(len(results))] if noise and comparable else (),
+            None if text is None or len(results) > 1 else numbers_in(text),
         )
         return made(DigestedOutcome, fields)
 
@@ -427,8 +473,8 @@ def what_it_says(result: object) -> tuple[bool, bool]:
     ((False, True), (True, False), (False, False))
     """
     kind = type(result)
-    if result is None:
-        return True, False
+    if result is None or (kind is float and result - result != 0):  # type: ignore[operator]
+        return True, False  # NaN and infinities are null
     if kind is list or kind is dict or kind is tuple:
         return (True, True) if not result else (False, False)
     if not issubclass(kind, str) or str.__len__(result) > _SHORT:  # type: ignore[arg-type]

@@ -79,6 +79,8 @@ class Engine:
         distance: distance between two places, if it is known better than from the exits;
             replaces the search for gain.
         declarations: what is declared of tools, by their names.
+        detect_polls: whether calls that wait, and looks at what another call has started, are taken
+            for polls; see :mod:`~tidegauge.streaming_metrics.polls`.
         repetition: whether runs measure the similarity of their actions, which reads the words
             of every call.
         features: whether runs have the features of learned scores, which reads the texts of every
@@ -116,7 +118,8 @@ class Engine:
         directed: bool = False,
         distance: Distance | None = None,
         declarations: Mapping[str, ToolDeclaration] | None = None,
-        repetition: bool = False,
+        detect_polls: bool = True,
+        repetition: bool = True,
         features: bool = False,
         loop_code: Literal["text", "gui"] = "text",
         clock: Callable[[], float] | None = time.monotonic,
@@ -146,6 +149,7 @@ class Engine:
             words=repetition or features,
             clues=features,
             contents=event_log is not None and event_log.contents,
+            polls=detect_polls,
         )
         self._distance = distance
         self._clock = clock
@@ -174,6 +178,11 @@ class Engine:
     def _reset_after_fork(self) -> None:
         """The child process has no runs of its parent, and its counters start at 0."""
         self._begin()
+
+    @property
+    def unused(self) -> bool:
+        """Whether no event has come, in this process."""
+        return not (self._runs or self._pending or self._groups or self._dropped_events)
 
     def run_started(self, event: RunStarted) -> None:
         """Open a run. An open run with the same id is ended as unknown."""

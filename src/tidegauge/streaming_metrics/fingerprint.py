@@ -33,7 +33,7 @@ from tidegauge._canonical import (
 from tidegauge._guard import guarded
 from tidegauge._json import exact_json
 from tidegauge.events import Call, ToolDeclaration
-from tidegauge.streaming_metrics.normalise import Normalise
+from tidegauge.streaming_metrics.normalise import DEFAULT_KINDS, Normalise
 
 __all__ = [
     "DIGEST_VERSION",
@@ -68,9 +68,10 @@ DIGEST_VERSION: Final = 2
 RECORDED: Final = "sha:"
 """What a digest in a recording begins with, where a value could stand."""
 
-Digests: TypeAlias = tuple[bytes | None, bytes | None]
-"""What is compared, without noise, and the exact digest where it differs; ``None``, not
-comparable, and no other."""
+Digests: TypeAlias = tuple[bytes | None, bytes | None, Sequence[str], bytes | None]
+"""The digest of what is compared, without noise; the exact digest where it differs; the kinds of
+known noise that were left out; and the text that is compared. ``None``: not comparable, no other,
+and not at hand."""
 
 _digest = xxhash.xxh3_128_digest
 _TASK_DIGEST: Final = "digest:"
@@ -176,19 +177,13 @@ def content_digest(
 def content_digests(
     value: object, normaliser: Normaliser | None = None, cache: ValueCache | None = None
 ) -> Digests:
-    """The same, with the exact digest where the normaliser changed something."""
+    """The same, with the exact digest and the noise where the normaliser changed something."""
     if type(value) is str and value.startswith(RECORDED):
         return _recorded(b"", value)
-    if normaliser is not None:
-        data = canonical_text(value, cache=cache)
-        if data is not None:
-            return _both(b"", data, normaliser)
-    elif type(value) is str and len(value) <= MAX_TEXT:
-        try:
-            return _digest(value.encode()), None
-        except UnicodeEncodeError:
-            return _digest(value.encode("utf-8", "surrogatepass")), None
-    return canonical_digest(value, cache), None
+    data = canonical_text(value, cache=cache)
+    if data is not None:
+        return _both(b"", data, normaliser)
+    return canonical_digest(value, cache), None, (), None
 
 
 def task_digest(task: str) -> str:
@@ -211,7 +206,7 @@ def call_digest(
 def call_digests(
     call: Call, normaliser: Normaliser | None = None, cache: ValueCache | None = None
 ) -> Digests:
-    """The same, with the exact digest where the normaliser changed something."""
+    """The same, with the exact digest and the noise where the normaliser changed something."""
     action, arguments = call.action, call.arguments
     kind = type(arguments)
     data: bytes | None = None
@@ -230,7 +225,7 @@ def call_digests(
         except UnicodeEncodeError:
             name = action.encode("utf-8", "surrogatepass")
         return _both(name + b"\0", data, normaliser)
-    return _digest_of(action, arguments, cache), None
+    return _digest_of(action, arguments, cache), None, (), None
 
 
 def round_digest(calls: Sequence[bytes]) -> bytes:
@@ -292,15 +287,22 @@ def normaliser_of_arguments(normaliser: Normaliser | None) -> Normaliser | None:
     return found
 
 
-def without_noise(data: bytes, normaliser: Normaliser) -> bytes | None:
+def without_noise(
+    data: bytes, normaliser: Normaliser, kinds: list[str] | None = None
+) -> bytes | None:
     """A canonical text as the normaliser gives it; if it changes nothing, the same object.
+
+    Args:
+        data: the text.
+        normaliser: the normaliser.
+        kinds: takes the kinds of known noise that are left out.
 
     Returns:
         ``None``: the normaliser failed, which is counted, or gave no text.
     """
     kind = type(normaliser)
     if issubclass(kind, Normalise) and kind.__call__ is Normalise.__call__:
-        return normaliser.replaced(data)  # type: ignore[attr-defined, no-any-return]
+        return normaliser.replaced(data, kinds)  # type: ignore[attr-defined, no-any-return]
     text = _called(normaliser, data.decode("utf-8", "surrogateescape"))
     if not issubclass(type(text), str):
         return None
@@ -314,19 +316,22 @@ def _called(normaliser: Normaliser, text: str) -> object:
 
 
 def _recorded(start: bytes, text: str) -> Digests:
-    """The digests behind a text of a recording: ``sha:DIGEST/EXACT+what the value says``."""
-    whole = text.partition("+")[0].encode("utf-8", "surrogatepass")
+    """The digests behind a text of a recording: ``sha:DIGEST/EXACT+noise+what the value says``."""
+    digests, *marks = text.split("+")
+    whole = digests.encode("utf-8", "surrogatepass")
     digest, exact, _ = whole.partition(b"/")
-    return _digest(start + digest), _digest(start + whole) if exact else None
+    kinds = [one for one in marks if one in DEFAULT_KINDS]
+    return _digest(start + digest), _digest(start + whole) if exact else None, kinds, None
 
 
 def _both(start: bytes, data: bytes, normaliser: Normaliser | None) -> Digests:
     """The digests of a text behind ``start``, which is not normalised."""
-    found = data if normaliser is None else without_noise(data, normaliser)
+    kinds: list[str] = []
+    found = data if normaliser is None else without_noise(data, normaliser, kinds)
     exact = _digest(start + data)
     if found is data:
-        return exact, None
-    return (None if found is None else _digest(start + found)), exact
+        return exact, None, (), data
+    return (None if found is None else _digest(start + found)), exact, kinds, found
 
 
 def _digest_of(action: object, arguments: object, cache: ValueCache | None) -> bytes | None:

@@ -13,12 +13,23 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
+
+import xxhash
 
 from tidegauge.streaming_metrics.drawn_names import looks_drawn, surely_drawn
 
-__all__ = ["Noise", "NoiseKind", "noise_in_arguments", "noise_in_text", "without_numbers"]
+__all__ = [
+    "Noise",
+    "NoiseKind",
+    "Numbers",
+    "noise_in_arguments",
+    "noise_in_text",
+    "numbers_in",
+    "united",
+    "without_numbers",
+]
 
 NoiseKind: TypeAlias = Literal[
     "uuids",
@@ -101,6 +112,51 @@ def without_numbers(data: bytes) -> bytes:
 _NUMBER: Final = re.compile(
     rb"\d(?:(?<![\w.]\d)|(?<=\\[bfnrt]\d))\d*+(?:[.,]\d++)*+(?:[eE][+-]?\d++)?(?!\w)"
 ).sub
+
+
+Numbers: TypeAlias = tuple[bytes, tuple[float | bytes, ...]]
+"""A digest of a text without its numbers; and these: of a word with digits in it, a digest."""
+
+_MAX_TEXT: Final = 4_096
+_MAX_NUMBERS: Final = 64
+
+
+def numbers_in(data: bytes) -> Numbers | None:
+    """What stands in a text where there are digits, and a digest of the rest.
+
+    Returns:
+        ``None``: no digits, more than 64 numbers, or more than 4,096 bytes.
+
+    >>> numbers_in(b"request a7f, 43%: 1.5 MB") == numbers_in(b"request a7f, 43%: 1.5 MB")
+    True
+    >>> [one for one in numbers_in(b"request a7f, 43%: 1.5 MB")[1] if type(one) is float]
+    [43.0, 1.5]
+    """
+    if len(data) > _MAX_TEXT or data.translate(_PLAIN).find(b"0") < 0:
+        return None
+    parts = _number_or_word(data)
+    if not 1 < len(parts) <= 2 * _MAX_NUMBERS + 1:
+        return None
+    values = tuple([_number(one) for one in parts[1::2]])
+    return xxhash.xxh3_128_digest(b"\0".join(parts[::2])), values
+
+
+_number_or_word: Final = re.compile(
+    rb"((?:(?<![\w\\])|(?<=\\[bfnrt]))[^\W\d]*+\d[\w.]*+)"  # an escape is no word
+).split
+_is_number: Final = re.compile(rb"\d{1,9}(?:\.\d{1,9})?\.?").fullmatch
+"""What is longer counts nothing: a card, a phone, an account. It is no number of anybody else's."""
+
+
+def _number(text: bytes) -> float | bytes:
+    if _is_number(text):
+        return float(text.rstrip(b"."))
+    return xxhash.xxh3_64_digest(text)
+
+
+def united(kinds: Sequence[str], more: Sequence[str]) -> Sequence[str]:
+    """The kinds of both, each once."""
+    return [*kinds, *(one for one in more if one not in kinds)] if kinds else more
 
 
 def _apart(found: list[Noise]) -> list[Noise]:

@@ -104,12 +104,15 @@ class _Live(NamedTuple):
         since: place in the sequence of the first step that repeats.
         first_step: index of that step in the run.
         at: when it was issued; ``None``, not known.
+        called_before: whether the step before that one made the calls of the step a period before
+            it, after another result: people count it as repeated.
     """
 
     period: int
     since: int
     first_step: int
     at: float | None
+    called_before: bool
 
 
 class _Own(NamedTuple):
@@ -156,6 +159,8 @@ class Loops(Metric[IssuedStep]):
         pending: how many of the last steps may still turn out to be loop steps.
         period: steps of one round of the current loop; 0, there is none.
         repeats: complete rounds of it after the first one.
+        times: how often its calls were repeated, as people count: of three equal calls twice,
+            although what came before the first one was another result.
         evidence: repeating steps over those that are enough (:func:`steps_of_evidence`).
         evidence_max: the most that it was in the run.
         first_step: its first step that repeats another; -1, there is none.
@@ -170,7 +175,7 @@ class Loops(Metric[IssuedStep]):
     """
 
     takes: ClassVar[type] = IssuedStep
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
     unsaved: ClassVar[frozenset[str]] = frozenset({"_places"})
     __slots__ = (
         "_changed",
@@ -179,6 +184,7 @@ class Loops(Metric[IssuedStep]):
         "_first_place",
         "_height",
         "_listed",
+        "_listed_times",
         "_live",
         "_lived",
         "_own",
@@ -201,6 +207,7 @@ class Loops(Metric[IssuedStep]):
         "settled",
         "since",
         "steps",
+        "times",
     )
 
     def __init__(self, *, max_loops: int = 1_000) -> None:
@@ -214,6 +221,7 @@ class Loops(Metric[IssuedStep]):
         # the current loop
         self.period = 0
         self.repeats = 0
+        self.times = 0
         self.evidence = 0.0
         self.evidence_max = 0.0
         self.first_step = -1
@@ -224,6 +232,7 @@ class Loops(Metric[IssuedStep]):
         self._own_steps = 0  # those of them that repeat
         self._shown: bytes | None = None  # the action, if it is a loop of overlapping steps
         self._listed: list[Loop] = []
+        self._listed_times: list[int] = []
         # the sequence
         self._taken = 0  # how many steps it has
         self._recent: deque[_Taken] = deque()  # the last of them
@@ -293,6 +302,13 @@ class Loops(Metric[IssuedStep]):
     def loops(self) -> list[Loop]:
         """Each loop so far, in order."""
         return self._listed.copy()
+
+    @property
+    def longest(self) -> tuple[int, int]:
+        """Period and times of the loop with the most steps so far; zeros, there was none."""
+        listed = zip(self._listed, self._listed_times, strict=True)
+        loop, times = max(listed, key=lambda one: one[0].steps, default=(_NO_LOOP, 0))
+        return loop.period, times
 
     @property
     def current_steps(self) -> int:
@@ -409,8 +425,11 @@ class Loops(Metric[IssuedStep]):
                 for one in live
                 if not period % one.period and here - one.since + 1 >= period - one.period
             ]:
-                first = self._recent[-period]
-                live.append(_Live(period, here - period + 1, first.t, first.at))
+                recent = self._recent
+                first = recent[-period]
+                called = 2 * period < len(recent)
+                called = called and recent[-period - 1].action == recent[-2 * period - 1].action
+                live.append(_Live(period, here - period + 1, first.t, first.at, called))
         self.pending = self._longest(matches & ~self._lived)
 
     def _longest(self, lags: int) -> int:
@@ -439,16 +458,17 @@ class Loops(Metric[IssuedStep]):
     def _choose(self, t: int) -> None:
         """Which of all live periods the loop shows."""
         here = self._taken - 1
-        best, evidence, shown = (0, 0, 0), 0.0, None
+        best, evidence, shown, called = (0, 0, 0), 0.0, None, False
         first: tuple[int, float | None, int] = (t + 1, None, -1)
-        for period, since, first_step, at in self._live:
+        for period, since, first_step, at, called_before in self._live:
             round_before = (1 << period) - 1
             if self._changed >> 1 & round_before == round_before:
                 # each of its steps changed something with success; one that fails may follow
                 self.pending = max(self.pending, min(here - since + 1, MAX_PERIOD))
                 continue
             length = here - since + 1
-            best = max(best, (length // period, length, -period))
+            if (length // period, length, -period) > best:
+                best, called = (length // period, length, -period), called_before
             evidence = max(evidence, length / steps_of_evidence(period))
             if first_step < first[0]:
                 first = (first_step, at, since)
@@ -461,7 +481,7 @@ class Loops(Metric[IssuedStep]):
                 length = own.times - 1
                 evidence = max(evidence, length / steps_of_evidence(1))
                 if (length, length, -1) > best:
-                    best, shown = (length, length, -1), action
+                    best, shown, called = (length, length, -1), action, True
                 if own.since < first[0]:
                     first = (own.since, None, first[2])
         if not best[0]:
@@ -470,6 +490,7 @@ class Loops(Metric[IssuedStep]):
             return
         begins = not self.period
         self.repeats, self.period, self.evidence = best[0], -best[2], evidence
+        self.times = (best[1] + called) // self.period
         self._shown = shown
         self.evidence_max = max(self.evidence_max, evidence)
         if begins:
@@ -477,8 +498,9 @@ class Loops(Metric[IssuedStep]):
             self._own_steps = len(self.settled) if shown is not None else 0
         if begins or first[0] < self.first_step:
             self.first_step, self.since, self._first_place = first
+        higher = best > self._height
         self._height = max(self._height, best)
-        self._list(begins)
+        self._list(begins, self.times if higher else None)
 
     def _cover(self, length: int) -> None:
         """So many of the last steps are loop steps; most of them are known to be."""
@@ -491,7 +513,7 @@ class Loops(Metric[IssuedStep]):
             self.settled += tuple([recent[-1 - back].t for back in backs if new >> back & 1])
             self.loop_steps += new.bit_count()
 
-    def _list(self, begins: bool) -> None:
+    def _list(self, begins: bool, times: int | None) -> None:
         if begins and len(self._listed) >= self.max_loops:
             self.dropped_loops += 1
         if self.dropped_loops:
@@ -500,11 +522,14 @@ class Loops(Metric[IssuedStep]):
         listed = Loop(self.first_step, -period, repeats, self.current_steps)
         if begins:
             self._listed.append(listed)
+            self._listed_times.append(self.times)
         else:
             self._listed[-1] = listed
+            if times is not None:
+                self._listed_times[-1] = times
 
     def _leave(self) -> None:
-        self.period = self.repeats = self._own_steps = 0
+        self.period = self.repeats = self.times = self._own_steps = 0
         self.evidence = 0.0
         self.first_step = self._first_place = -1
         self.since = self._shown = None
@@ -512,6 +537,7 @@ class Loops(Metric[IssuedStep]):
         self._height = (0, 0, 0)
 
 
+_NO_LOOP: Final = Loop(-1, 0, 0, 0)
 _NEW: Final = _Own(None, 0, -1, -1, "")
 
 
@@ -589,6 +615,8 @@ def _report(run: RunView, loops: Loops) -> dict[str, object]:
         "loops": loops.loops,
         "loop_period": loops.period,
         "loop_repeats": loops.repeats,
+        "loop_times": loops.times,
+        "longest_loop": loops.longest,
         "loop_evidence": loops.evidence,
         "loop_evidence_max": loops.evidence_max,
         "looping": looping,
@@ -628,6 +656,8 @@ DECLARATION: Final = Declaration(
         "loops": (),
         "loop_period": 0,
         "loop_repeats": 0,
+        "loop_times": 0,
+        "longest_loop": (0, 0),
         "loop_evidence": 0.0,
         "loop_evidence_max": 0.0,
         "looping": False,
@@ -664,6 +694,7 @@ DECLARATION: Final = Declaration(
     details={
         "loop_period": lambda run: run.of(Loops).period,
         "loop_first_step": lambda run: run.of(Loops).first_step,
+        "loop_times": lambda run: run.of(Loops).times,
         "repeats_step": lambda run: run.of(Loops).repeats_step,
     },
     of_group=(

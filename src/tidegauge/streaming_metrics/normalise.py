@@ -103,18 +103,25 @@ class Normalise:
         kinds = "".join(f"{kind!r}, " for kind in self.kinds)
         return f"{type(self).__name__}({kinds}max_length={self.max_length})"
 
-    def replaced(self, data: bytes) -> bytes:
-        """The same for a text in UTF-8; one without noise is returned itself."""
+    def replaced(self, data: bytes, kinds: list[str] | None = None) -> bytes:
+        """The same for a text in UTF-8; one without noise is returned itself.
+
+        Args:
+            data: the text.
+            kinds: takes the kinds of what was replaced, each once, but not ``numbers``.
+        """
         size, most = len(data), self.max_length
         if size <= most:
             found = self._find(data)
             if found:
                 data = _replaced(data, found)
+                if kinds is not None:
+                    kinds += sorted({one.kind for one in found}.difference(kinds))
             return without_numbers(data) if self._numbers else data
         head, tail = _boundary(data, (most + 1) // 2), _boundary(data, size - most // 2)
         digest = xxhash.xxh3_128_hexdigest(data[head:tail])
         between = f"<{tail - head} bytes {digest}>".encode()
-        return self.replaced(data[:head]) + between + self.replaced(data[tail:])
+        return self.replaced(data[:head], kinds) + between + self.replaced(data[tail:], kinds)
 
     def noise_in(self, data: bytes) -> list[Noise]:
         """What is replaced in a text, in UTF-8, from the left to the right; of a long one, at its

@@ -1,26 +1,33 @@
 """Polling allowance: which steps only wait, or only think, and so prove no standstill.
 
-A call count is not evidence. A declared poller repeats itself because that is its task. Within its
+A call count is not evidence. A poller repeats itself because that is its task: one that is
+declared, and a call that :mod:`~tidegauge.streaming_metrics.polls` takes for a poll. Within its
 allowance its steps are *skipped*: for every signal, it is as if they had not been there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar, Final
+from zlib import crc32
 
 from tidegauge.events import ToolDeclaration
 from tidegauge.streaming_metrics.declaration import Declaration
 from tidegauge.streaming_metrics.evicting_dict import EvictingDict
 from tidegauge.streaming_metrics.metric import Stateful
+from tidegauge.streaming_metrics.polls import Polling
 
-__all__ = ["DECLARATION", "POLL_STEPS", "PollingAllowance"]
+__all__ = ["DECLARATION", "FOUND", "POLL_STEPS", "PollingAllowance"]
 
 POLL_STEPS: Final = 60
 """Steps that a poller may wait when nothing else was declared, and that may only think."""
 
+FOUND: Final = ToolDeclaration(poll=True)
+"""What stands for a declaration where a poll was found; it is this very object."""
+
 _MAX_RESULTS: Final = 256
+_MAX_STARTED: Final = 64
 
 
 class PollingAllowance(Stateful):
@@ -31,7 +38,8 @@ class PollingAllowance(Stateful):
     allowance, and so does any other call. After :data:`POLL_STEPS` consecutive steps that only
     think, further ones are steps like any other: so many thoughts prepare nothing.
 
-    O(1) a step. Memory: the last 256 results of pollers.
+    O(1) a step. Memory: the last 256 results of pollers, 256 calls that wait, and checksums of 64
+    names of what was started.
 
     >>> allowance = PollingAllowance()
     >>> for _ in range(4):
@@ -43,8 +51,17 @@ class PollingAllowance(Stateful):
     False
     """
 
-    version: ClassVar[int] = 3
-    __slots__ = ("_seen", "_since", "_thoughts", "_waited", "skipped")
+    version: ClassVar[int] = 4
+    __slots__ = (
+        "_made",
+        "_rested",
+        "_seen",
+        "_since",
+        "_started",
+        "_thoughts",
+        "_waited",
+        "skipped",
+    )
 
     def __init__(self) -> None:
         self.skipped = 0  # steps so far
@@ -52,12 +69,56 @@ class PollingAllowance(Stateful):
         self._thoughts = 0  # consecutive steps that only think
         self._since: float | None = None
         self._seen: EvictingDict[bytes, None] = EvictingDict()  # digests of a poller and its result
+        self._rested = False  # whether the step before only waited
+        self._started: list[int] = []  # checksums of names, the oldest first
+        self._made: EvictingDict[bytes, None] = EvictingDict()  # calls that wait and did not fail
 
-    def skips(self, declared: Sequence[ToolDeclaration | None], now: float | None) -> bool:
-        """Take an issued step.
+    def resolved(
+        self,
+        action: bytes,
+        declared: Sequence[ToolDeclaration | None],
+        polled: Sequence[Polling | None],
+    ) -> Sequence[ToolDeclaration | None]:
+        """Take an issued step: what is declared of its calls, or found.
 
         Args:
+            action: its digest.
             declared: what is declared of the tool of each of its calls; ``None``, nothing.
+            polled: what each of its calls does, where nothing is declared; empty, it is not known.
+        """
+        rested, self._rested = self._rested, False
+        if not polled:
+            return declared
+        self._rested = not [one for one in polled if one is None or not one.rests]
+        made = action in self._made
+        found = [
+            given
+            if given is not None or one is None or not self._polls(one, made, rested)
+            else FOUND
+            for given, one in zip(declared, polled, strict=True)
+        ]
+        for one in polled:
+            if one is not None and one.starts is not None:
+                self._start(map(_checksum, one.starts))
+        return found
+
+    def _polls(self, one: Polling, made: bool, rested: bool) -> bool:
+        started = self._started
+        if one.waits:
+            return made or bool(started)
+        looks = one.looks or ()
+        return (made and rested) or any(_checksum(name) in started for name in looks)
+
+    def _start(self, names: Iterable[int]) -> None:
+        new = list(names)
+        self._started = [name for name in self._started if name not in new][-_MAX_STARTED:] + new
+        del self._started[:-_MAX_STARTED]
+
+    def skips(self, declared: Sequence[ToolDeclaration | None], now: float | None) -> bool:
+        """Whether an issued step is skipped.
+
+        Args:
+            declared: what :meth:`resolved` gave.
             now: seconds; ``None``, not known: then an allowance in time is never used up.
         """
         polls = [one.poll for one in declared if one is not None and one.poll]
@@ -74,18 +135,20 @@ class PollingAllowance(Stateful):
         self.skipped += skips
         return skips
 
-    def observe(self, action: bytes, outcome: bytes | None) -> None:
-        """Take the result of a poller: one that it did not have before restarts the allowance."""
+    def observe(self, action: bytes, outcome: bytes | None, *, failed: bool = False) -> None:
+        """Take the result of a call that polls, or may: one that is new restarts the allowance.
+
+        Args:
+            action: digest of the step.
+            outcome: digest of its result; ``None``, not known.
+            failed: whether it failed, as far as is known.
+        """
         if outcome is None:
             return
-        seen, key = self._seen, action + outcome
-        if key not in seen:
+        if not _remember(self._seen, action + outcome):
             self._restart()
-            if len(seen) >= _MAX_RESULTS:
-                seen.evict()
-            seen[key] = None
-        else:
-            seen.renew(key, None)
+        if not failed:
+            _remember(self._made, action)
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Continue from what :meth:`state` gave, on another clock: a wait in time starts again."""
@@ -101,6 +164,22 @@ class PollingAllowance(Stateful):
     def _restart(self) -> None:
         self._waited = 0
         self._since = None
+
+
+def _remember(known: EvictingDict[bytes, None], key: bytes) -> bool:
+    """Whether a key is known; from now on it is."""
+    if key in known:
+        known.renew(key, None)
+        return True
+    if len(known) >= _MAX_RESULTS:
+        known.evict()
+    known[key] = None
+    return False
+
+
+def _checksum(name: str) -> int:
+    """A name as it is kept: it may be a content, and states leave the process."""
+    return crc32(name.encode("utf-8", "surrogatepass"))
 
 
 DECLARATION: Final = Declaration(

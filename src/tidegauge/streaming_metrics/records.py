@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from tidegauge.events import Identity, RunOutcome, Task, ToolDeclaration, made
 from tidegauge.streaming_metrics.clues import CallClues, ResultClues
+from tidegauge.streaming_metrics.known_noise import Numbers
 
 __all__ = [
     "ChosenAction",
@@ -53,6 +54,7 @@ class IssuedStep(NamedTuple):
         mutates: whether each of its calls is declared to change something.
         exact_state: digest of what the agent saw, noise included; ``None``, the same as ``state``.
         exact_action: digest of what it chose, noise included; ``None``, the same as ``action``.
+        noise: the kinds of known noise that were left out of what it chose and saw.
 
     For a call that repeats a blocked one, state, action and name are those of the loop's next step.
     """
@@ -75,6 +77,7 @@ class IssuedStep(NamedTuple):
     mutates: bool = False
     exact_state: bytes | None = None
     exact_action: bytes | None = None
+    noise: Sequence[str] = ()
 
 
 class LoopSpending(NamedTuple):
@@ -147,6 +150,8 @@ class ObservedStep(NamedTuple):
         empty: whether its results are empty, or say only that nothing was found.
         negative: whether its results say that it failed, or that nothing was found.
         known: how often this action had this result before in the run.
+        noise: the kinds of known noise that were left out of its results.
+        numbers: the numbers in its only result, where they are at hand.
     """
 
     t: int
@@ -175,6 +180,8 @@ class ObservedStep(NamedTuple):
     empty: bool = False
     negative: bool = False
     known: int = 0
+    noise: Sequence[str] = ()
+    numbers: Numbers | None = None
 
 
 class EntropySums(NamedTuple):

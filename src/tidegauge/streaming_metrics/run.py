@@ -26,11 +26,13 @@ from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep, 
 from tidegauge.streaming_metrics.exploration import Exploration
 from tidegauge.streaming_metrics.fingerprint import task_digest
 from tidegauge.streaming_metrics.interventions import Interventions
+from tidegauge.streaming_metrics.known_noise import united
 from tidegauge.streaming_metrics.limits import BoundedNames
 from tidegauge.streaming_metrics.live_signals import read_signals
 from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.metric import Stateful
-from tidegauge.streaming_metrics.polling_allowance import PollingAllowance
+from tidegauge.streaming_metrics.polling_allowance import FOUND, PollingAllowance
+from tidegauge.streaming_metrics.polls import Polling
 from tidegauge.streaming_metrics.records import (
     FinishedRun,
     IssuedStep,
@@ -102,6 +104,7 @@ class Issued(NamedTuple):
     reported: bool = False
     skipped: bool = False
     polls: bool = False
+    found: bool = False
 
 
 _Waiting: TypeAlias = tuple[
@@ -119,9 +122,10 @@ _Waiting: TypeAlias = tuple[
     bool,
     bool,
     bool,
+    bool,
 ]
 """The fields of :class:`Issued`."""
-_SKIPPED: Final = -2
+_SKIPPED: Final = -3
 """Where :class:`Issued` says that the step is skipped."""
 
 
@@ -282,14 +286,15 @@ class MeasuredRun:
         # Read at once: a field of a named tuple takes longer than a name.
         (_, calls, action, name, reported, given, declared, tokens, entropy, uses, mentions,
          at, blockable, similarity, words, shown, clues, not_comparable, exact_action,
-         exact_state, _) = step  # fmt: skip
+         exact_state, _, noise, polled) = step  # fmt: skip
         t = self.steps
         when = now if at is None else at
-        skipped = mutates = polls = False
-        if declared or PollingAllowance in self.metrics:
-            skipped = self._skips(declared or [None] * len(calls), when)
+        skipped = mutates = polls = found = False
+        if declared or polled or PollingAllowance in self.metrics:
+            skipped, polls, found = self._skips(
+                action, declared or [None] * len(calls), polled, when
+            )
             mutates = bool(declared) and not [x for x in declared if x is None or not x.mutates]
-            polls = bool([x for x in declared if x is not None and x.poll])
         seen = reported if given else self.previous
         if not given:
             exact_state = self.exact_previous
@@ -301,7 +306,7 @@ class MeasuredRun:
         overlaps = bool(self.open_steps) and not (given or skipped) and self._overlaps(t)
         taken = (t, state, action, name, uses, mentions, len(calls), declared, when, words,
                  similarity, tokens, at, clues, overlaps, mutates, exact_state or unknown,
-                 exact_action)  # fmt: skip
+                 exact_action, noise)  # fmt: skip
         refused = self.refused
         if refused is not None and action == refused.action:
             expected = self.of(Loops).expected
@@ -334,7 +339,7 @@ class MeasuredRun:
             if settled and waiting:
                 self._settle_open_steps(settled)
             waiting[t] = (calls, action, seen, tokens, entropy, at, now, t in settled, likeness,
-                          name, mutates, given, skipped, polls)  # fmt: skip
+                          name, mutates, given, skipped, polls, found)  # fmt: skip
             if len(waiting) > _MAX_UNOBSERVED:
                 del waiting[next(iter(waiting))]
             self.latest = made(
@@ -358,10 +363,22 @@ class MeasuredRun:
                 self._observe(t, issued, DigestedOutcome(step.run, (), t, blocked=True), now)
         return decision
 
-    def _skips(self, declared: Sequence[ToolDeclaration | None], when: float | None) -> bool:
-        """Whether the step only waits or thinks, as its tools are declared."""
+    def _skips(
+        self,
+        action: bytes,
+        declared: Sequence[ToolDeclaration | None],
+        polled: Sequence[Polling | None],
+        when: float | None,
+    ) -> tuple[bool, bool, bool]:
+        """Whether the step only waits or thinks, may poll, and polls without a declaration."""
         allowance = self.bring(PollingAllowance)
-        return allowance is not None and allowance.skips(declared, when)
+        if allowance is None:
+            return False, False, False
+        declared = allowance.resolved(action, declared, polled)
+        polls = [one for one in declared if one is not None and one.poll]
+        found = bool(polls) and not [one for one in polls if one is not FOUND]
+        may_poll = bool(polls) or bool([x for x in polled if x is not None and x.starts is None])
+        return allowance.skips(declared, when), may_poll, found
 
     def _overlaps(self, t: int) -> bool:
         """Whether one of the last steps has no result yet."""
@@ -405,10 +422,11 @@ class MeasuredRun:
     ) -> None:
         # Read at once: a field of a named tuple takes longer than a name.
         (_, results, _, place, exits, tasks, achieved, progress, tokens, seconds, at, blocked,
-         shown, nearer, clues, exact, empty, negative) = outcome  # fmt: skip
+         shown, nearer, clues, exact, empty, negative, noise, numbers) = outcome  # fmt: skip
         (calls, action, state, spent, entropy, began, since, looped, likeness, name, mutates,
-         reported, skipped, polls) = issued  # fmt: skip
-        if skipped and (place is not None or exits is not None or tasks or achieved):
+         reported, skipped, polls, found) = issued  # fmt: skip
+        # A log that is read while something runs is a place, too: that is no more than waiting.
+        if skipped and not found and (place is not None or exits is not None or tasks or achieved):
             skipped = False  # it did more than wait
         latest = t == self.last_taken
         refused = self.refused
@@ -435,6 +453,9 @@ class MeasuredRun:
             else:
                 seconds = _between(began, at)
         size = len(calls)
+        left_out: Sequence[str] = ()
+        for kinds in noise[:size]:
+            left_out = united(left_out, kinds)
         failed = results[0][1] if size == 1 and results else all_failed(results, size)
         recurrence = self.metrics[Recurrence]
         taken = (
@@ -464,6 +485,8 @@ class MeasuredRun:
             empty,
             negative,
             recurrence.count(action, digest),
+            left_out,
+            numbers,
         )
         record = made(ObservedStep, taken)
         # From here on the result counts; as in issue().
@@ -479,7 +502,7 @@ class MeasuredRun:
             if tokens is not None:
                 self.tokens = added(self.tokens, tokens)
             if polls:
-                self.of_waiting(action, digest)
+                self.of_waiting(action, digest, failed=negative if failed is None else failed)
             stale, exploration = self.metrics.get(StaleScore), self.metrics.get(Exploration)
             score = None if stale is None else stale.current
             if latest and (score or exploration is not None):
@@ -494,11 +517,11 @@ class MeasuredRun:
         if arrived is not None:
             raise arrived
 
-    def of_waiting(self, action: bytes, outcome: bytes | None) -> None:
-        """A poller has given a result, which may be new."""
+    def of_waiting(self, action: bytes, outcome: bytes | None, *, failed: bool) -> None:
+        """A call that polls, or may, has given a result, which may be new."""
         allowance = self.find(PollingAllowance)
         if allowance is not None:
-            allowance.observe(action, outcome)
+            allowance.observe(action, outcome, failed=failed)
 
     def _give(self, moment: int, record: object) -> BaseException | None:
         """Give every metric a step. One that fails is lost, and the others take the step.

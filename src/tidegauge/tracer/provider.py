@@ -29,6 +29,7 @@ from opentelemetry._logs import Logger, LoggerProvider, NoOpLoggerProvider
 from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import Tracer, TracerProvider
 
+from tidegauge._critical import here, reset_after_fork
 from tidegauge._guard import arrived_from_outside, log
 from tidegauge._version import __version__
 from tidegauge.errors import ConfigurationError
@@ -82,24 +83,50 @@ class OwnProvider:
     Closing sends what waits, and a collector that is not there would hold up the process for as
     long as the exporter tries. So a thread does it, that no other thread waits for; it is started
     now, since none can be when the interpreter exits.
+
+    Args:
+        provider: the provider.
+        exporter: what it exports to.
     """
 
-    def __init__(self, provider: Any, exporter: Any) -> None:
+    def __init__(self, provider: Any, exporter: CountedExporter) -> None:
         self.provider = provider
         self.exporter = exporter
+        self._reset_after_fork()
+        reset_after_fork(self)
+
+    def _reset_after_fork(self) -> None:
+        self._lock = threading.Lock()  # of the flushes
+        self._flushes: list[Flush] = []
+        self._flushing = False
         self._close = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tidegauge-close", daemon=True)
-        self._thread.start()
+        with contextlib.suppress(RuntimeError):  # the system starts no more threads
+            self._thread.start()
+
+    def begin_flush(self) -> Flush:
+        """Start sending what waits now."""
+        flush = Flush()
+        with here.critical, self._lock:
+            self._flushes.append(flush)
+            idle, self._flushing = not self._flushing, True
+        if idle:
+            try:
+                threading.Thread(target=self._flush, name="tidegauge-flush", daemon=True).start()
+            except RuntimeError:  # as above
+                self._flush()
+        return flush
 
     def begin_shutdown(self) -> None:
         """Start sending what waits."""
         self._close.set()
-        if not self._thread.is_alive():  # it ended, or is that of the process before a fork
+        if not self._thread.is_alive():
             self._shutdown()
 
     def end_shutdown(self, deadline: float) -> None:
         """Wait for the end of it, up to a moment of the monotonic clock; then give up."""
-        self._thread.join(max(deadline - time.monotonic(), 0.0))
+        if self._thread.is_alive():
+            self._thread.join(max(deadline - time.monotonic(), 0.0))
         if self._thread.is_alive():
             self.exporter.shutdown()
 
@@ -110,6 +137,67 @@ class OwnProvider:
     def _shutdown(self) -> None:
         with contextlib.suppress(Exception):  # that of metrics raises what was not sent in time
             self.provider.shutdown()
+
+    def _flush(self) -> None:
+        """Flush until no one waits for it: one flush is for all that were waiting when it began."""
+        while True:
+            with here.critical, self._lock:
+                flushes, self._flushes = self._flushes, []
+                if not flushes:
+                    self._flushing = False
+                    return
+            failures, sent = self.exporter.failures, False
+            with contextlib.suppress(Exception):  # as above
+                sent = self.provider.force_flush() is not False
+            for flush in flushes:
+                flush.sent = sent and self.exporter.failures == failures
+                flush.done.set()
+
+
+class Flush:
+    """What waits when this is made is being sent.
+
+    Attributes:
+        done: set when it was tried.
+        sent: whether all of it has arrived.
+    """
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.sent = False
+
+    def wait(self, deadline: float) -> bool:
+        """Whether all has arrived by a moment of the monotonic clock."""
+        return self.done.wait(max(deadline - time.monotonic(), 0.0)) and self.sent
+
+
+class CountedExporter:
+    """An exporter, and how often it failed: the SDK's processors do not say it.
+
+    Args:
+        exporter: the exporter.
+
+    Attributes:
+        exporter: the same.
+        failures: exports that failed.
+    """
+
+    def __init__(self, exporter: Any) -> None:
+        self.exporter = exporter
+        self.failures = 0
+
+    def export(self, *args: Any, **kwargs: Any) -> Any:
+        """Export; what fails is counted."""
+        result = None
+        try:
+            result = self.exporter.export(*args, **kwargs)
+        finally:
+            if result is None or result.name != "SUCCESS":
+                self.failures += 1
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.exporter, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +221,25 @@ class Telemetry:
         """Whether the provider of metrics is one of ours."""
         return any(own.provider is self.meter_provider for own in self.owned)
 
-    def force_flush(self, timeout_millis: int = 5_000) -> None:
-        """Send what waits in our own processors, and the metrics of this moment."""
-        for own in self.owned:
-            with contextlib.suppress(Exception):  # that of metrics raises what was not sent in time
-                own.provider.force_flush(timeout_millis)
+    def flush(self, deadline: float) -> bool:
+        """Send what waits in our own processors, and the metrics of this moment.
 
-    def shutdown(self) -> None:
-        """Close our own providers, within seconds; those of the application are left alone."""
-        deadline = time.monotonic() + _CLOSING_SECONDS
+        Args:
+            deadline: give up at this moment of the monotonic clock.
+
+        Returns:
+            Whether all of it has arrived.
+        """
+        flushes = [own.begin_flush() for own in self.owned]
+        return all(flush.wait(deadline) for flush in flushes)
+
+    def shutdown(self, seconds: float | None = None) -> None:
+        """Close our own providers; those of the application are left alone.
+
+        Args:
+            seconds: how long that may take; left out, five.
+        """
+        deadline = time.monotonic() + (_CLOSING_SECONDS if seconds is None else seconds)
         for own in self.owned:
             own.begin_shutdown()
         for own in self.owned:
@@ -294,8 +392,9 @@ def _own_logger_provider(owned: list[OwnProvider]) -> LoggerProvider:
 def _own_meter_provider(owned: list[OwnProvider], wrapped: Callable[[Any], Any]) -> MeterProvider:
     from opentelemetry.sdk.metrics import MeterProvider as SdkMeterProvider
 
-    exporter = wrapped(_otlp_exporter("metrics"))
-    provider = SdkMeterProvider([_reader(exporter)], resource=_resource(), shutdown_on_exit=False)
+    exporter = _otlp_exporter("metrics")
+    reader = _reader(wrapped(exporter))
+    provider = SdkMeterProvider([reader], resource=_resource(), shutdown_on_exit=False)
     owned.append(OwnProvider(provider, exporter))
     return provider
 
@@ -344,7 +443,7 @@ def otlp_asked_for(signal: OtlpSignal, *, default: str = "otlp") -> bool:
 
 
 def _otlp_exporter(signal: OtlpSignal) -> Any:
-    """The exporter that the environment describes; it reads the rest of the variables itself.
+    """The exporter that the environment describes, counted; it reads the other variables itself.
 
     Raises:
         ConfigurationError: a variable names no known protocol, no URL or no readable file.
@@ -362,7 +461,8 @@ def _otlp_exporter(signal: OtlpSignal) -> Any:
         if path and not os.access(path, os.R_OK):
             raise ConfigurationError(f"{name}={path!r} cannot be read; name a file")
     module, name = known
-    return getattr(import_module(f"opentelemetry.exporter.otlp.proto.{module}"), name)()
+    exporter = getattr(import_module(f"opentelemetry.exporter.otlp.proto.{module}"), name)()
+    return CountedExporter(exporter)
 
 
 def _otlp_variable(signal: OtlpSignal, kind: str) -> tuple[str, str]:

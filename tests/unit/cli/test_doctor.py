@@ -42,7 +42,7 @@ def test_missing_extras_say_what_to_install(tidegauge, monkeypatch):
     monkeypatch.setattr(
         doctor_module, "_version", lambda name: None if name == "grpcio" else version(name)
     )
-    assert "  serve: no grpcio; pip install 'tidegauge[serve]'" in tidegauge("doctor").out
+    assert "  serve: no grpcio; pip install '.[serve]' in a clone" in tidegauge("doctor").out
 
 
 def test_secrets_are_not_shown(tidegauge, monkeypatch, collector):

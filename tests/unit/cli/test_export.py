@@ -184,7 +184,7 @@ def test_without_pyarrow_it_says_what_to_install() -> None:
     code = (
         "from tidegauge.cli.main import cli; cli(['export', '-', '-o', '.'], standalone_mode=False)"
     )
-    assert import_error("pyarrow", code).endswith("pip install 'tidegauge[export]'")
+    assert import_error("pyarrow", code).endswith("pip install '.[export]' in a clone")
 
 
 @pytest.mark.parametrize("name", ["postgres.sql", "clickhouse.sql"])

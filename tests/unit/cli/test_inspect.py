@@ -59,6 +59,14 @@ def test_a_file_is_shown_as_a_tree(tidegauge):
     assert "unknown_convention" in tree[2]
 
 
+def test_what_was_taken_for_noise_is_said(tidegauge):
+    called = SAID.replace('"arguments": {}', '"arguments": {"q": "cats", "attempt": 3}')
+    Path("traces.json").write_bytes(
+        request().replace(json.dumps(SAID).encode(), json.dumps(called).encode())
+    )
+    assert "look (not compared: counters)" in tidegauge("inspect", "traces.json").out
+
+
 def test_standard_input_is_read(tidegauge):
     assert tidegauge("inspect", "-", stdin=request()).out.startswith("trace ")
 

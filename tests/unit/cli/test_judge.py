@@ -333,7 +333,7 @@ def test_what_is_not_installed_is_reported_with_what_to_install(
     assert ran.returncode == 2
     [errors] = ran.stderr.splitlines()
     assert re.fullmatch(
-        r"tidegauge: [\w.]+ is not installed: pip install 'tidegauge\[judge\]'", errors
+        r"tidegauge: [\w.]+ is not installed: pip install '\.\[judge\]' in a clone", errors
     )
 
 

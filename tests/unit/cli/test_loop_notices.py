@@ -79,7 +79,7 @@ def test_names_are_no_options_and_have_no_control_characters(opened: Open, tmp_p
     notices.add(LoopOnset("--urgent\n\x1b[2J\0", "{run}" + "s" * 999, "r", 0, 1))
     wait_for(lambda: lines(out))
     [(arguments, _)] = lines(out)
-    assert arguments == ["urgent__[2J_", "{run}" + "s" * 123]
+    assert arguments == ["urgent �[2J�", "{run}" + "s" * 122 + "…"]
 
 
 def test_a_session_causes_one_notice_for_a_while(opened: Open, tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
         (
             MissingExtraError("langgraph", extra="demo"),
             2,
-            "tidegauge: langgraph is not installed: pip install 'tidegauge[demo]'\n",
+            "tidegauge: langgraph is not installed: pip install '.[demo]' in a clone\n",
         ),
         (OSError(28, "No space left on device"), 1, "tidegauge: No space left on device"),
         (ZeroDivisionError("oops"), 70, "tidegauge: internal error, ZeroDivisionError: oops; "),

@@ -280,7 +280,9 @@ def test_a_missing_extra_says_what_to_install(
     monkeypatch.setitem(sys.modules, missing, None)
     done = tidegauge("report", "runs.jsonl", "-o", "report.html")
     assert done.code == 2
-    assert done.err == f"tidegauge: {missing} is not installed: pip install 'tidegauge[report]'\n"
+    assert (
+        done.err == f"tidegauge: {missing} is not installed: pip install '.[report]' in a clone\n"
+    )
 
 
 @pytest.mark.parametrize("depth", [253, 300, 900])

@@ -108,3 +108,50 @@ def test_a_session_becomes_a_recording(tidegauge: Any, tmp_path: Path) -> None:
     assert chosen.code == 0
     runs = tidegauge("replay", "--json", "runs.jsonl").document["runs"]
     assert [(run["run"], run["steps"]) for run in runs] == [("codex-rollout-1", 1)]
+
+
+def test_a_sub_agent_of_gemini_is_one_run_in_the_folder_of_its_session(
+    tidegauge: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "shop" / "chats" / "s1" / "s2.jsonl"
+    file.parent.mkdir(parents=True)
+    call = {"id": "c1", "name": "ls", "args": {}, "status": "success"}
+    lines = [
+        {"sessionId": "s2", "projectHash": "p", "kind": "subagent"},
+        {"id": "1", "type": "user", "content": [{"text": "Find it."}]},
+        {"id": "2", "type": "gemini", "content": "", "toolCalls": [call]},
+        {"id": "3", "type": "user", "content": [{"text": "You have one final chance."}]},
+        {"id": "4", "type": "gemini", "content": "", "toolCalls": [{**call, "id": "c2"}]},
+    ]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    runs = tidegauge("replay", "--json", "--from", "gemini", str(tmp_path)).document["runs"]
+    assert [(run["run"], run["steps"]) for run in runs] == [("gemini-s2-1", 2)]
+
+
+UNSEEN = CAPTURED / "unseen"
+SESSIONS: dict[str, Any] = (
+    json.loads((UNSEEN / "expected.json").read_text())
+    if (UNSEEN / "expected.json").exists()
+    else {"none": {}}
+)
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_what_a_person_counts_in_a_session(tidegauge: Any, name: str) -> None:
+    """Sessions of other versions: loops at their end, and healthy ones."""
+    if name == "none":
+        missing(f"sessions of coding agents are not at {UNSEEN}; TIDEGAUGE_DATA names the folder")
+    wanted = SESSIONS[name]["runs"]
+    agent = name.partition("-")[0]
+    files = map(str, sorted((UNSEEN / name).iterdir()))
+    found = tidegauge("replay", "--json", "--from", agent, *files).document
+    assert found["skipped_lines"] == 0
+    runs = sorted(found["runs"], key=lambda run: run["steps"])
+    if name == "qwen-sub":  # its file has the parent's steps only
+        wanted = wanted[:1]
+    assert [run["steps"] for run in runs] == [run["steps"] for run in wanted]
+    loops = [run["loops"][-1] if run["loops"] else None for run in runs]
+    ends = [loop and {name: loop[name] for name in ("period", "repeats")} for loop in loops]
+    assert ends == [run["loop"] for run in wanted]
+    for run, loop in zip(runs, loops, strict=True):
+        assert loop is None or loop["first_step"] + loop["steps"] == run["steps"], "to the end"

@@ -187,5 +187,5 @@ def test_without_quix_streams(tidegauge, monkeypatch) -> None:
         monkeypatch.setitem(sys.modules, name, None)
     ran = tidegauge("worker", *PLACE)
     assert ran.code == 2
-    said = "tidegauge: quixstreams is not installed: pip install 'tidegauge[worker]'"
+    said = "tidegauge: quixstreams is not installed: pip install '.[worker]' in a clone"
     assert ran.faults == [said]

@@ -243,4 +243,4 @@ def test_without_the_sdk_it_says_what_to_install() -> None:
         "except tidegauge.MissingExtraError as error:\n    print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'tidegauge[dashboards]'" in done.stdout
+    assert "pip install '.[dashboards]' in a clone" in done.stdout

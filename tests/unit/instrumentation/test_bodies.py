@@ -1023,7 +1023,7 @@ class TestBlock:
                 await call_slow()
         assert caught.value.tool == "slow_search"
         assert str(caught.value) == caught.value.advice
-        assert "1 step, repeated twice, since step 2 (slow_search)" in str(caught.value)
+        assert "1 step, repeated 3 times, since step 2 (slow_search)" in str(caught.value)
         with capture(block_on_loop=2), tidegauge.run():
             for _ in range(3):
                 list(search_items())

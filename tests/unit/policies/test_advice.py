@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tidegauge.events import Situation
 from tidegauge.policies import advise
 
@@ -28,11 +30,22 @@ def test_everything_that_is_open_is_named() -> None:
     ]
 
 
-def test_in_place_of_a_result_it_says_so_first() -> None:
-    lines = advise("it repeats", Situation(), blocked=True).splitlines()
-    assert lines[:2] == [
-        "This call was not run.",
-        "You make no progress: it repeats.",
+@pytest.mark.parametrize(
+    ("repeated", "same"),
+    [
+        ((), ""),
+        (("look",), " (look); you saw the same each time it ran"),
+        (("edit", "test"), " (edit, test); you saw the same each time they ran"),
+    ],
+)
+def test_in_place_of_a_result_it_says_what_is_known_and_how_to_wait(
+    repeated: tuple[str, ...], same: str
+) -> None:
+    advice = advise("it repeats", Situation(repeated=repeated), blocked=True)
+    assert advice.splitlines() == [
+        f"This call was not run: it repeats{same}.",
+        "If you wait for something, wait longer between looks.",
+        "Do something that you have not tried, or finish and say what is missing.",
     ]
 
 

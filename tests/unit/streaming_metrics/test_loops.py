@@ -135,6 +135,29 @@ class Played:
         return run.report()
 
 
+@pytest.mark.parametrize(
+    ("states", "actions", "words"),
+    [
+        # Before the first of equal calls, the agent saw something else: people count it, too.
+        ("_AA", "aaa", (1, 2)),
+        ("_AAAA", "aaaaa", (1, 4)),
+        ("_ABA", "abab", (0, 0)),  # two rounds, of which the first call saw something else
+        ("_ABAB", "ababa", (2, 1)),
+        ("_ABABA", "ababab", (2, 2)),  # three rounds; repeats is 1
+        # The call before was another one, with the same result.
+        ("_AA", "baa", (1, 1)),
+        ("XXX", "aaa", (1, 2)),  # it always saw the same
+    ],
+)
+def test_people_count_the_calls(states: str, actions: str, words: tuple[int, int]) -> None:
+    loops = walked([None if state == "_" else state for state in states], list(actions))
+    assert (loops.period, loops.times) == words
+    assert loops.longest == words
+    again = Loops()
+    again.load(loops.state())
+    assert (again.times, again.longest) == (loops.times, loops.longest)
+
+
 class TestOverlapping:
     @pytest.mark.parametrize("workers", [2, 3, 4, 8])
     def test_workers_that_repeat_one_call_loop_within_four_rounds(self, workers: int) -> None:

@@ -13,7 +13,7 @@ import json, sys
 from tidegauge.tracer import open_telemetry
 telemetry = open_telemetry()
 spans = telemetry.tracer.start_span("s")
-kinds = [type(own.exporter).__module__ for own in telemetry.owned]
+kinds = [type(own.exporter.exporter).__module__ for own in telemetry.owned]
 print(json.dumps({"recording": spans.is_recording(), "owned": kinds}))
 telemetry.shutdown()
 """

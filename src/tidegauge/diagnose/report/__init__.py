@@ -5,7 +5,7 @@
 :mod:`~tidegauge.diagnose.report.word_clouds` and :mod:`~tidegauge.diagnose.report.action_map`
 compute two of its parts.
 
-Needs ``pip install 'tidegauge[report]'``.
+Needs ``pip install '.[report]'``.
 """
 
 from tidegauge.errors import MissingExtraError

@@ -83,6 +83,7 @@ def read_row(run: MeasuredRun, fleet: Fleet, showing: Showing) -> dict[str, Any]
             else {
                 "period": loops.period,
                 "repeats": loops.repeats,
+                "times": loops.times,
                 "first_step": loops.first_step,
                 "since": loops.since,
                 "steps": signals.loop_cost_steps,
@@ -159,6 +160,7 @@ def _loop(report: RunReport, showing: Showing) -> dict[str, Any] | None:
     return {
         "period": report.loop_period,
         "repeats": report.loop_repeats,
+        "times": report.loop_times,
         "first_step": report.loop_first_step,
         "since": report.loop_since,
         "tools": [label_value(tool) for tool in report.loop_tools],
@@ -191,6 +193,7 @@ def _numbers(report: RunReport, showing: Showing) -> dict[str, Any]:
         "streak": report.result_streak,
         "failed": report.failed_rounds,
         "novelty": report.novelty,
+        "left_out": report.left_out,
         "progress": report.progress,
         "tokens": report.tokens,
         "frontier": report.frontier,

@@ -9,7 +9,7 @@
 :class:`TidegaugeMiddleware` carries out what the policy decides, in agents of
 ``langchain.agents.create_agent``. The handler needs langchain-core only, the middleware langchain.
 
-Needs ``pip install 'tidegauge[langchain]'``.
+Needs ``pip install '.[langchain]'``.
 """
 
 from typing import TYPE_CHECKING, Any

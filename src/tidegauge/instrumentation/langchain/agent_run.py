@@ -22,6 +22,8 @@ from tidegauge.instrumentation.langchain.parsing import (
     NodeAnswer,
     NodeKey,
     agent_identity,
+    node_answer,
+    replaces,
     tool_answers,
 )
 from tidegauge.instrumentation.open_run import (
@@ -37,7 +39,7 @@ from tidegauge.instrumentation.task_attempts import Attempts
 from tidegauge.instrumentation.turn_calls import TurnCall
 from tidegauge.instrumentation.turns import TurnTracker
 from tidegauge.instrumentation.values import label, truth
-from tidegauge.tracer import CallFailure
+from tidegauge.tracer import CallFailure, ModelResponse
 
 __all__ = [
     "ANSWERING",
@@ -114,6 +116,7 @@ class Choice(NamedTuple):
         attempts: those of the task in which it chose.
         chooser: gives the run whose step they are; ``None``, the one that holds this.
         piped: whether the next part of a sequence may parse them.
+        waits: whether another node may replace them: they wait for the tools, not for its end.
     """
 
     answer: ModelAnswer
@@ -121,6 +124,7 @@ class Choice(NamedTuple):
     attempts: Attempts | None
     chooser: Callable[[], AgentRun] | None
     piped: bool = False
+    waits: bool = False
 
 
 class AgentRun:
@@ -172,9 +176,11 @@ class AgentRun:
 
     __slots__ = (
         "_asked_again",
+        "_chosen",
         "_model_nodes",
         "_order",
         "_rejected",
+        "_rewritten",
         "_stopped",
         "_success",
         "around",
@@ -250,6 +256,8 @@ class AgentRun:
         self.open_ids: OrderedDict[int, None] = OrderedDict()
         self.choices: dict[int, Choice] = {}
         self._rejected: frozenset[str] = frozenset()  # calls that were no valid structured output
+        self._chosen: list[tuple[int, Choice]] = []  # the last two, and the chains that made them
+        self._rewritten: set[str] = set()  # nodes whose calls another node has replaced
         self.node_steps = self.node_spans = False
         self._asked_again = 0  # model calls since the run was stopped
         self._model_nodes: set[str] = set()
@@ -467,6 +475,15 @@ class AgentRun:
                 it is in none, and the step is of this run.
         """
         choice = Choice(answer, call.node, attempts, chooser, call.piped)
+        self._chosen = [*self._chosen[-1:], (chain, choice)]
+        if self._rewritten and _node_name(call.node) in self._rewritten:
+            for waiting in [key for key, one in self.choices.items() if one.waits]:
+                self.settle(waiting)  # nothing has replaced them
+            # Spent, whatever becomes of the calls: the next step has the tokens.
+            self.turns.add_tokens(answer.tokens)
+            spent = answer._replace(response=ModelResponse())
+            self.choices[chain] = choice._replace(answer=spent, waits=True)
+            return
         if call.piped:
             self.settle(chain)  # the model is asked again in the same sequence
             self.choices[chain] = choice
@@ -478,6 +495,44 @@ class AgentRun:
                     self.choices[chain] = choice
                     return
         self._choose(choice).enforce(len(answer.calls))
+
+    def may_leave(self, chain: int) -> bool:
+        """Whether a chain that ends is a node in which the model chose something."""
+        return chain in self.choices or (len(self._chosen) > 1 and self._chosen[1][0] == chain)
+
+    def leave_node(self, chain: int, output: object) -> None:
+        """A chain ends: it may be a node that says what calls are, or replaces those of another.
+
+        A node that checks what another has chosen may put its own message into that one's place
+        (same id). The calls that were there never run, and are no step. That is known when it
+        happens, after the calls were chosen: from then on, those of the same node wait.
+
+        Args:
+            chain: its callback id.
+            output: what it returns.
+        """
+        if len(self._chosen) > 1 and self._chosen[1][0] == chain:
+            (before, choice), _ = self._chosen
+            answer = choice.answer
+            ids = frozenset([call.id for call in answer.calls])
+            if answer.message is not None and replaces(output, answer.message, ids):
+                if len(self._rewritten) < _MAX_MODEL_NODES and (name := _node_name(choice.node)):
+                    self._rewritten.add(name)
+                waiting = self.choices.get(before)
+                if waiting is not None and waiting.waits:
+                    del self.choices[before]
+        own = self.choices.get(chain)
+        if own is not None and not own.waits:
+            self.enforce(self.settle(chain, node_answer(output)))
+
+    def settle_begun(self, name: str, call_id: str | None) -> None:
+        """A tool is about to run: calls that wait and are run are a step."""
+        for chain, choice in list(self.choices.items()):
+            if choice.waits and any(
+                call.id == call_id if call_id is not None else call.name == name
+                for call in choice.answer.calls
+            ):
+                self.enforce(self.settle(chain))
 
     def settle(self, chain: int, by: NodeAnswer = NodeAnswer()) -> int:  # noqa: B008 -- immutable
         """It is known what the calls are that were chosen in a chain: structured output or a step.
@@ -538,12 +593,12 @@ class AgentRun:
         if len(self.used) < _MAX_USED:
             self.used.add(name)
         for chain, choice in list(self.choices.items()):
-            if any(call.name == name for call in choice.answer.calls):
+            if not choice.waits and any(call.name == name for call in choice.answer.calls):
                 self.settle(chain)
 
     def _choose(self, choice: Choice) -> AgentRun:
         """Issue calls. Returns the run whose step they are."""
-        answer, node, attempts, chooser, _ = choice
+        answer, node, attempts, chooser, *_ = choice
         run = self if chooser is None else chooser()
         if run.recorded.decision.stop and run.refuses:
             return run  # the calls are no step
@@ -703,6 +758,11 @@ class AgentRun:
 
 
 Scope: TypeAlias = RunScope[AgentRun]
+
+
+def _node_name(node: object) -> str | None:
+    """The name of a node, from the execution of it: ``agent:TASK|node:TASK``."""
+    return node.rpartition("|")[2].partition(":")[0] if isinstance(node, str) else None
 
 
 def _outcome(success: bool | None) -> RunOutcome:

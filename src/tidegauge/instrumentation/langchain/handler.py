@@ -274,8 +274,8 @@ class TidegaugeCallbackHandler(RunHolder):
                 chain.run.end_node(call, parsing.node_result(outputs))
             return
         try:
-            if run_id.int in chain.run.choices:
-                chain.run.enforce(chain.run.settle(run_id.int, parsing.node_answer(outputs)))
+            if chain.run.may_leave(run_id.int):
+                chain.run.leave_node(run_id.int, outputs)
         finally:
             self._end_chain(chain, outputs)
 
@@ -476,6 +476,8 @@ class TidegaugeCallbackHandler(RunHolder):
         call_id = label(kwargs.get("tool_call_id"))
         if name not in run.used:
             run.use(name)
+        if run.choices:
+            run.settle_begun(name, call_id)
         if run.branch:
             run = run.run_of(name, arguments, call_id)
         own = call_id is None and isinstance(scope, OpenChain) and scope.branches(calls=True)

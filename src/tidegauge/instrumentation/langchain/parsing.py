@@ -99,6 +99,7 @@ class ModelAnswer(NamedTuple):
     calls: tuple[ChosenCall, ...] = ()
     response: ModelResponse = ModelResponse()
     entropy: float | None = None
+    message: str | None = None  # its id in the graph's state
 
     @property
     def tokens(self) -> int | None:
@@ -214,12 +215,14 @@ def model_answer(response: LLMResult) -> ModelAnswer:
     calls: tuple[ChosenCall, ...] = ()
     usage: object = None
     own: str | None = None
+    message_id: str | None = None
     read, written = _USAGE
     if is_a(message, AIMessage):
         info = message.response_metadata
         reason = reason or label(entry(info, "finish_reason")) or label(entry(info, "stop_reason"))
         calls = tuple(map(_chosen_call, part(message.tool_calls, slice(_MAX_ITEMS))))
-        usage, own = message.usage_metadata, label(message.id)
+        usage, message_id = message.usage_metadata, label(message.id)
+        own = message_id
         own = None if own is None or own.startswith(_OWN_IDS) else own
     output = response.llm_output
     if output is not None:
@@ -244,7 +247,7 @@ def model_answer(response: LLMResult) -> ModelAnswer:
         )
     reasons = (reason,) if reason else ()
     found = made(ModelResponse, (own or None, model, reasons, *tokens))
-    return made(ModelAnswer, (calls, found, entropy))
+    return made(ModelAnswer, (calls, found, entropy, message_id))
 
 
 def action_entropy(logprobs: object) -> float | None:
@@ -434,6 +437,28 @@ def node_answer(output: object) -> NodeAnswer:
         accepted = accepted or entry(update, "structured_response") is not None
         answered.update([call_id for call_id, _ in tool_answers(entry(update, "messages"))])
     return NodeAnswer(accepted, frozenset(answered))
+
+
+def replaces(output: object, message: str, calls: frozenset[str | None]) -> bool:
+    """Whether a node puts other calls in the place of those that a message has.
+
+    Args:
+        output: the node's output: commands or an update.
+        message: id of the message.
+        calls: ids of its calls.
+    """
+    for item in part(output, slice(_MAX_ITEMS)) if is_a(output, list) else [output]:
+        update = cast("Any", item).update if is_a(item, COMMANDS) else item
+        for found in part(entry(update, "messages"), slice(-_MAX_REPLACED, None)):
+            if not is_a(found, AIMessage) or label(cast("AIMessage", found).id) != message:
+                continue
+            chosen = part(cast("AIMessage", found).tool_calls, slice(_MAX_ITEMS))
+            return calls.isdisjoint([label(entry(call, "id")) for call in chosen])
+    return False
+
+
+_MAX_REPLACED: Final = 4
+"""Messages at the end of an update among which one is that replaces another."""
 
 
 def _without_ids(value: object) -> object:

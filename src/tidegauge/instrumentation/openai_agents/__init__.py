@@ -11,7 +11,7 @@ The processor sees; the hooks act on what the policy decides.
 >>> hooks = TidegaugeRunHooks(processor)
 >>> # add_trace_processor(processor), once; Runner.run(agent, task, hooks=hooks)
 
-Needs ``pip install 'tidegauge[openai-agents]'``.
+Needs ``pip install '.[openai-agents]'``.
 """
 
 from tidegauge.errors import MissingExtraError

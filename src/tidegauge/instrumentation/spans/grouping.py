@@ -25,6 +25,7 @@ import threading
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from typing import Any, Final
 
 from tidegauge._critical import here, reset_after_fork
@@ -357,8 +358,15 @@ class Grouping:
                 runs[0] if runs else None
             )
 
-    def close(self) -> None:
-        """End all runs, as unknown. What is reported afterwards is ignored."""
+    def close(self, until: float = inf) -> int:
+        """End all runs, as unknown. What is reported afterwards is ignored.
+
+        Args:
+            until: end no more of them after this moment of the monotonic clock.
+
+        Returns:
+            How many were not ended.
+        """
         with here.critical, self._lock:
             self._closed = True
             runs = list(self._runs.values())
@@ -367,8 +375,11 @@ class Grouping:
                 *(self._traces, self._beside, self._handed_over),
             ):
                 held.clear()
-        for run in runs:
+        for ended, run in enumerate(runs):
+            if time.monotonic() > until:
+                return len(runs) - ended
             run.end(outcome="unknown", reason="shutdown")
+        return 0
 
     def _assign(
         self,

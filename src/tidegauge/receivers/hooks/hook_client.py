@@ -86,9 +86,10 @@ def ask(agent: str, event: bytes) -> bytes:
     if found is None:
         return b""
     connection, token = found
-    connection.settimeout(left(until))
-    connection.sendall(f"tidegauge 1 {agent} {token} {len(event)}\n".encode() + event)
-    head, _, answer = receive(connection, until).partition(b"\n")
+    with connection:
+        connection.settimeout(left(until))
+        connection.sendall(f"tidegauge 1 {agent} {token} {len(event)}\n".encode() + event)
+        head, _, answer = receive(connection, until).partition(b"\n")
     return answer if head == b"tidegauge 1 %d" % len(answer) else b""
 
 

@@ -2,6 +2,9 @@
 
 A settings file keeps its formatting and all that is not ours. What it was before is kept beside the
 hook: if nothing else has changed since, removing the hooks restores it byte by byte.
+
+Agents, editors and people write these files, too. So a change is planned again when it is made, in
+the file as it is then, and a file that changes meanwhile is read again.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import json
 import os
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -36,6 +40,9 @@ _PLUGIN: Final = "opencode_plugin.js"
 _PLUGIN_HEAD: Final = "// tidegauge:"
 _SECONDS: Final = 5
 _SETTINGS_MODE: Final = 0o600
+_MAX_BYTES: Final = 16 * 1024 * 1024
+_MAX_LEVELS: Final = 100
+_ATTEMPTS: Final = 5
 
 
 class Installable(NamedTuple):
@@ -130,7 +137,9 @@ class Place(NamedTuple):
     def of_user(cls, environ: Mapping[str, str] = os.environ) -> Place:
         """That of the user who runs this process."""
         home = Path(os.path.expanduser("~"))
-        data = environ.get("XDG_DATA_HOME") or home / ".local" / "share"
+        data = environ.get("XDG_DATA_HOME", "")
+        if not os.path.isabs(data):  # hooks run in other folders
+            data = str(home / ".local" / "share")
         # That of a virtual environment is gone with it.
         return cls(home, Path(data) / "tidegauge", environ, os.path.realpath(sys.executable))
 
@@ -194,43 +203,99 @@ def install(place: Place, agents: Sequence[str]) -> list[Change]:
     """The changes that give agents their hooks; none, if they have them.
 
     Raises:
-        ConfigurationError: a settings file cannot be read as JSON.
+        ConfigurationError: a settings file is not of the expected form.
         OSError: a file cannot be read, or could not be written.
     """
-    return _checked([_install(place, agent) for agent in agents])
+    return _plan(place, agents, installing=True)
 
 
 def remove(place: Place, agents: Sequence[str]) -> list[Change]:
     """The changes that take the hooks out again; errors as for :func:`install`."""
-    return _checked([_remove(place, agent) for agent in agents])
+    return _plan(place, agents, installing=False)
 
 
-def apply(place: Place, changes: Sequence[Change], *, installing: bool) -> None:
-    """Make changes: all of them, or none if one fails.
+def apply(place: Place, agreed: Sequence[Change], *, installing: bool) -> list[Change]:
+    """Make changes in the files as they are now: all of them, or none if one fails.
+
+    Args:
+        place: where everything is.
+        agreed: the changes, as they were planned.
+        installing: whether :func:`install` planned them.
+
+    Returns:
+        The changes that were made. What changed in a file since it was planned is kept.
 
     Raises:
+        ConfigurationError: as for :func:`install`; or a path leads to another file now, or a file
+            changes all the time.
         OSError: a file cannot be written.
     """
-    if installing:
-        place.data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(place.data / _CLIENT, (_HERE / _CLIENT).read_text(encoding="utf-8"))
+    _plan(place, [change.agent for change in agreed], installing=installing)
+    made: list[Change] = []
     done: list[Change] = []
     try:
-        for change in changes:
-            kept = place.data / f"{change.agent}.json"
-            if installing:
-                _keep(kept, change)
-            _write(change.path, change.after)
-            done.append(change)
-            if not installing:
-                _remove_folders(change, kept)
-                kept.unlink(missing_ok=True)
-    except OSError:
+        if installing:
+            place.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+            client = place.data / _CLIENT
+            text = (_HERE / _CLIENT).read_text(encoding="utf-8")
+            done.append(_replaced(Change("", client, _read(client), text)))
+        for one in agreed:
+            made += _make(place, one, done, installing=installing)
+    except BaseException:
         for change in reversed(done):
-            with contextlib.suppress(OSError):
-                _write(change.path, change.before)
+            with contextlib.suppress(OSError, ConfigurationError):
+                _replace(change.path, change.after, change.before)
         raise
-    if not installing and not any(place.data.glob("*.json")):
+    if not installing:
+        _clean(place, made)
+    return made
+
+
+def _plan(place: Place, agents: Sequence[str], *, installing: bool) -> list[Change]:
+    """The changes of these agents' files that change something, if all of them can be made."""
+    change_of = _install if installing else _remove
+    planned = [change_of(place, agent) for agent in dict.fromkeys(agents)]
+    found = [change for change in planned if change.before != change.after]
+    for change in found:
+        folder = change.path.parent
+        while not folder.exists():
+            folder = folder.parent
+        if not os.access(folder, os.W_OK) or (
+            change.before is not None and not os.access(change.path, os.W_OK)
+        ):
+            raise PermissionError(13, "Permission denied", str(change.path))
+    return found
+
+
+def _make(place: Place, agreed: Change, done: list[Change], *, installing: bool) -> list[Change]:
+    """Make one change; adds what was written to ``done``."""
+    kept = place.data / f"{agreed.agent}.json"
+    state = _state(kept)
+    for _ in range(_ATTEMPTS):
+        change = (_install if installing else _remove)(place, agreed.agent)
+        if change.path != agreed.path:
+            raise ConfigurationError(
+                f"{agreed.path} was replaced by a link to {change.path}; nothing was changed"
+            )
+        if change.before == change.after:
+            return []
+        if installing:
+            done.append(_replaced(Change("", kept, _read(kept), _kept_text(change, state))))
+        if _replace(change.path, change.before, change.after):
+            done.append(change)
+            return [change]
+    raise ConfigurationError(
+        f"{agreed.path} is changed by another program all the time; nothing was changed"
+    )
+
+
+def _clean(place: Place, removed: Sequence[Change]) -> None:
+    """Remove what was kept for hooks that are gone."""
+    for change in removed:
+        kept = place.data / f"{change.agent}.json"
+        _remove_folders(change, kept)
+        kept.unlink(missing_ok=True)
+    if not any(place.data.glob("*.json")):
         with contextlib.suppress(OSError):
             (place.data / _CLIENT).unlink()
             place.data.rmdir()
@@ -239,11 +304,15 @@ def apply(place: Place, changes: Sequence[Change], *, installing: bool) -> None:
 def _install(place: Place, agent: str) -> Change:
     path, where = place.settings(agent), INSTALLABLE[agent]
     before = _read(path)
+    command = place.command(agent)
+    if not _is_unicode(command):
+        raise ConfigurationError(
+            f"{place.data} is not UTF-8, so settings cannot name it; set XDG_DATA_HOME"
+        )
     if where.own:
         if before is not None and not _is_own(before):
             raise ConfigurationError(f"{path} is not of tidegauge; rename it")
         return Change(agent, path, before, _own_text(place, agent))
-    command = place.command(agent)
     groups = [(event, {"matcher": where.tools}) for event in where.before]
     groups += [(event, {}) for event in where.other]
     current = _parsed(path, before, where)
@@ -265,8 +334,16 @@ def _remove(place: Place, agent: str) -> Change:
         return Change(agent, path, before, None if ours else before)
     if before is None or not _ours(_parsed(path, before, INSTALLABLE[agent])):
         return Change(agent, path, before, before)
-    known, original = _kept(place.data / f"{agent}.json", before)
+    known, original = _original(_state(place.data / f"{agent}.json"), before)
     return Change(agent, path, before, original if known else _without_ours(before))
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _own_text(place: Place, agent: str) -> str:
@@ -281,20 +358,6 @@ def _own_text(place: Place, agent: str) -> str:
 
 def _is_own(text: str) -> bool:
     return text.startswith(_PLUGIN_HEAD) or _is_ours({"command": text})
-
-
-def _checked(changes: list[Change]) -> list[Change]:
-    """Those that change something, when all of them can be made."""
-    found = [change for change in changes if change.before != change.after]
-    for change in found:
-        folder = change.path.parent
-        while not folder.exists():
-            folder = folder.parent
-        if not os.access(folder, os.W_OK) or (
-            change.before is not None and not os.access(change.path, os.W_OK)
-        ):
-            raise PermissionError(13, "Permission denied", str(change.path))
-    return found
 
 
 def _with_group(text: str, event: str, group: Any) -> str:
@@ -347,7 +410,7 @@ def _ours(settings: Any) -> dict[str, list[str]]:
 
 def _our_commands(group: Any) -> list[str]:
     hooks = group.get("hooks") if isinstance(group, dict) else None
-    return [one["command"] for one in hooks or () if _is_ours(one)]
+    return [one["command"] for one in hooks if _is_ours(one)] if isinstance(hooks, list) else []
 
 
 def _is_ours(hook: Any) -> bool:
@@ -364,60 +427,139 @@ def _parsed(path: Path, text: str | None, where: Installable) -> Any:
     if text is None:
         return {}
     try:
-        settings = json.loads(text)
+        settings = json.loads(text, object_pairs_hook=_with_own_names)
     except ValueError as error:
         raise ConfigurationError(
             f"{path} is not valid JSON ({error}); correct it, nothing was changed"
         ) from None
+    except RecursionError:
+        settings = None
+    if settings is None or _levels(settings) > _MAX_LEVELS:
+        raise ConfigurationError(f"{path} has more than {_MAX_LEVELS} levels; nothing was changed")
     hooks = settings.get("hooks", {}) if isinstance(settings, dict) else None
     events = (*where.before, *where.other)
-    if not isinstance(hooks, dict) or not all(
-        isinstance(hooks.get(event, []), list) for event in events
-    ):
+    if not isinstance(hooks, dict) or not all(_is_known(hooks.get(event, [])) for event in events):
         raise ConfigurationError(
             f"{path} has hooks in another form than expected; nothing was changed"
         )
     return settings
 
 
+def _levels(value: Any) -> int:
+    """How many levels of objects and lists there are, one in the other."""
+    levels, layer = 0, [value]
+    while layer := [one for one in layer if isinstance(one, dict | list)]:
+        levels += 1
+        layer = [part for one in layer for part in (one.values() if isinstance(one, dict) else one)]
+    return levels
+
+
+def _with_own_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; a name that stands there twice is an error, because readers take either."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name!r} is there twice")
+        found[name] = value
+    return found
+
+
+def _is_known(groups: Any) -> bool:
+    """Whether the hooks of an event have the form that is known."""
+    return isinstance(groups, list) and all(
+        isinstance(group, dict)
+        and isinstance(group.get("hooks", []), list)
+        and all(isinstance(hook, dict) for hook in group.get("hooks", []))
+        for group in groups
+    )
+
+
 def _read(path: Path) -> str | None:
+    """The text of a file; ``None``, there is none."""
     try:
-        with open(path, encoding="utf-8", newline="") as file:
-            return file.read()
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ConfigurationError(f"{path} is no regular file; nothing was changed")
+            content = file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
         return None
+    if len(content) > _MAX_BYTES:
+        raise ConfigurationError(
+            f"{path} has more than {_MAX_BYTES >> 20} MiB; nothing was changed"
+        )
+    try:
+        return content.decode()
     except UnicodeDecodeError:
         raise ConfigurationError(f"{path} is not UTF-8; nothing was changed") from None
 
 
-def _write(path: Path, text: str | None) -> None:
-    """Replace a file as a whole, with its mode; remove it without a text."""
-    if text is None:
+def _without_waiting(path: str, flags: int) -> int:
+    """An opener for ``open()`` that does not wait until someone writes into a pipe."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _replaced(change: Change) -> Change:
+    """Write a file that only we write."""
+    if not _replace(change.path, change.before, change.after):
+        raise ConfigurationError(f"{change.path} is changed by another program; try again")
+    return change
+
+
+def _replace(path: Path, before: str | None, after: str | None) -> bool:
+    """Replace a file as a whole, with its mode and owner, or remove it.
+
+    Returns:
+        Whether it was as before; else it stays as it is.
+    """
+    if after is None:
+        if _read(path) != before:
+            return False
         path.unlink(missing_ok=True)
-        return
+        return True
     path.parent.mkdir(parents=True, exist_ok=True)
-    mode = path.stat().st_mode & 0o777 if path.exists() else _SETTINGS_MODE
     number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with open(number, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-        os.chmod(name, mode)
+            file.write(after)
+            file.flush()
+            os.fsync(number)
+        _like(path, name)
+        if _read(path) != before:  # as late as it can be
+            return False
         os.replace(name, path)
-    except BaseException:
+        return True
+    finally:
         with contextlib.suppress(OSError):
             os.unlink(name)
-        raise
 
 
-def _keep(kept: Path, change: Change) -> None:
-    """Keep what a file was before it had our hooks."""
+def _like(path: Path, name: str) -> None:
+    """Give a file the mode and, where that is allowed, the owner of another."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        os.chmod(name, _SETTINGS_MODE)
+        return
+    own = os.stat(name)
+    if hasattr(os, "chown") and (own.st_uid, own.st_gid) != (found.st_uid, found.st_gid):
+        with contextlib.suppress(PermissionError):
+            os.chown(name, found.st_uid, found.st_gid)
+    os.chmod(name, stat.S_IMODE(found.st_mode))
+
+
+def _kept_text(change: Change, state: Mapping[str, Any]) -> str:
+    """What is kept of a file: what it was before it had our hooks.
+
+    Args:
+        change: the change that gives it our hooks.
+        state: what was kept of it so far.
+    """
     original = change.before
     if original is not None and not INSTALLABLE[change.agent].own and _ours(json.loads(original)):
-        known, before = _kept(kept, original)
+        known, before = _original(state, original)
         original = before if known else _without_ours(original)
-    made = _state(kept).get("folders") or _missing_folders(change.path)
-    state = {"before": original, "after": _digest(change.after or ""), "folders": made}
-    _write(kept, json.dumps(state))
+    made = state.get("folders") or _missing_folders(change.path)
+    return json.dumps({"before": original, "after": _digest(change.after or ""), "folders": made})
 
 
 def _missing_folders(path: Path) -> list[str]:
@@ -427,9 +569,8 @@ def _missing_folders(path: Path) -> list[str]:
 
 def _remove_folders(change: Change, kept: Path) -> None:
     """Remove the folders that were made for a file, if nothing is in them."""
-    folders = _state(kept).get("folders")
     with contextlib.suppress(OSError):
-        for folder in folders if isinstance(folders, list) else ():
+        for folder in _state(kept).get("folders", ()):
             if Path(folder) in change.path.parents:
                 os.rmdir(folder)
 
@@ -437,15 +578,17 @@ def _remove_folders(change: Change, kept: Path) -> None:
 def _state(kept: Path) -> dict[str, Any]:
     """What was kept of a file; nothing, if that cannot be read."""
     try:
-        state = json.loads(kept.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        state = json.loads(_read(kept) or "")
+    except (OSError, ValueError, RecursionError, ConfigurationError):
         return {}
-    return state if isinstance(state, dict) else {}
+    folders = state.get("folders", []) if isinstance(state, dict) else None
+    if not isinstance(folders, list) or not all(isinstance(one, str) for one in folders):
+        return {}
+    return state if isinstance(state.get("before"), str | None) else {}
 
 
-def _kept(kept: Path, text: str) -> tuple[bool, str | None]:
+def _original(state: Mapping[str, Any], text: str) -> tuple[bool, str | None]:
     """Whether a file is as it was left, and what it was before."""
-    state = _state(kept)
     return state.get("after") == _digest(text), state.get("before")
 
 

@@ -27,6 +27,7 @@ runs, and can be refused.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import OrderedDict
@@ -279,7 +280,8 @@ class HookSessions:
         if printed is None:
             self._give_back(event)
             return b""
-        return orjson.dumps(printed)
+        # ASCII alone: a tool's name may have what a terminal acts on.
+        return json.dumps(printed, separators=(",", ":")).replace("\x7f", "\\u007f").encode()
 
     @guarded("hooks.receive", default=None)
     def lost(self, agent_name: str, payload: bytes) -> None:

@@ -7,7 +7,6 @@ again.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +30,6 @@ from tidegauge.recordings.encoding import ContentEncoder
 
 __all__ = ["Gateway", "GatewaySettings"]
 
-_logger = logging.getLogger("tidegauge")
 _POLL_SECONDS: Final = 0.1
 _PURGE_SECONDS: Final = 2.0
 _MAX_MESSAGE: Final = 1_000_000
@@ -160,10 +158,13 @@ class Gateway:
                 return False
         return True
 
-    def close(self, timeout: float | None = None) -> bool:
-        """Accept no more spans; whether the waiting messages were delivered in time.
+    def close(self, timeout: float | None = None) -> list[str]:
+        """Accept no more spans, and deliver the waiting messages in time.
 
-        Others are counted and logged.
+        Others are counted.
+
+        Returns:
+            How many were lost, in words.
         """
         with self._changed:
             self._closing = True
@@ -171,15 +172,14 @@ class Gateway:
             self._changed.wait_for(lambda: not self._waiting or self._errors.fatal, timeout)
             left, lost = self._waiting, self.failed_spans
         if left:
-            self._errors.quiet = True  # the log line below is enough
+            self._errors.quiet = True  # what is returned is enough
             self._producer.purge()
             with self._changed:
                 self._changed.wait_for(lambda: not self._waiting, _PURGE_SECONDS)
                 lost = self.failed_spans - lost
-            _logger.error("Kafka: %d messages with %d spans were not delivered in time", left, lost)
         self._closed = True
         self._thread.join(_PURGE_SECONDS)
-        return not left
+        return [f"{left:,} messages with {lost:,} spans were not delivered in time"] if left else []
 
     def metrics(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
         """Its health, as metrics of the catalogue."""

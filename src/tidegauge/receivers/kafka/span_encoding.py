@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from tidegauge.events import ABSENT, CallResult
+from tidegauge.events import ABSENT, Call, CallResult
 from tidegauge.instrumentation.spans.convention_reader import MARKER_ATTRIBUTES, read_span
 from tidegauge.instrumentation.spans.json_values import error_type, failure_text, labels, parsed
 from tidegauge.instrumentation.spans.span import (
@@ -54,6 +54,9 @@ class _Plain:
 
     def content(self, value: object) -> Any:
         return value
+
+    def polling(self, call: Call) -> str:
+        return ""
 
     def arguments(self, arguments: object) -> Any:
         return arguments
@@ -212,22 +215,26 @@ def _call(name: str, arguments: object, call_id: str | None, encoder: _Encoder) 
     if call_id is not None:
         payload["id"] = call_id
     if arguments is not ABSENT and arguments is not UNKNOWN_ARGUMENTS:
-        payload["arguments"] = _arguments(arguments, encoder)
+        payload["arguments"] = _arguments(arguments, encoder, name)
     return payload
 
 
-def _arguments(arguments: object, encoder: _Encoder) -> Any:
+def _arguments(arguments: object, encoder: _Encoder, tool: str = "") -> Any:
     """Arguments in a form that compares like them, also with the value of a single argument alone
     (see :func:`tidegauge.instrumentation.spans.dedupe.same_arguments`)."""
-    compared = encoder.arguments(arguments)
     if encoder.plain:
-        return compared
+        return encoder.arguments(arguments)
+    compared = _digested(arguments, encoder, tool)
     whole = parsed(arguments)
     if not isinstance(whole, Mapping) or len(whole) != 1:
         return compared
     [alone] = whole.values()
     # The same form as inside the mapping.
-    return {compared: encoder.arguments(alone.hex() if isinstance(alone, bytes) else alone)}
+    return {compared: _digested(alone.hex() if isinstance(alone, bytes) else alone, encoder, tool)}
+
+
+def _digested(arguments: object, encoder: _Encoder, tool: str) -> str:
+    return f"{encoder.arguments(arguments)}{encoder.polling(Call(tool, arguments))}"
 
 
 def _result(result: CallResult, encoder: _Encoder) -> dict[str, Any]:

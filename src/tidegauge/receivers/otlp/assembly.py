@@ -86,6 +86,8 @@ class Assembly:
 
     Attributes:
         duplicates: number of spans that arrived again.
+        emit_until: emit no more spans after this moment of the monotonic clock; ``None``, all.
+        not_emitted: how many were not, therefore.
 
     >>> assembly = Assembly()
     >>> assembly.take([SpanData(1, 2, None, "GET /", "web", {}, 0, 1)], now=0.0)
@@ -116,6 +118,8 @@ class Assembly:
             clock=lambda: self._now,
         )
         self.duplicates = 0
+        self.emit_until: float | None = None
+        self.not_emitted = 0
         self._late = 0
         self._traces: OrderedDict[int, OpenTrace] = OrderedDict()  # least recently seen first
         self._finished: OrderedDict[int, None] = OrderedDict()  # traces whose run has ended
@@ -347,15 +351,24 @@ class Assembly:
             self._lose(trace_id, "no_span", events)
         self._spans.expire(now)
 
-    def close(self) -> None:
-        """Emit all spans, and end the open runs, with outcome unknown."""
+    def close(self, until: float = inf) -> int:
+        """Emit all spans, and end the open runs, with outcome unknown.
+
+        Args:
+            until: end no more runs after this moment of the monotonic clock.
+
+        Returns:
+            How many runs were not ended.
+        """
         self.wake(inf)
         self._emit_all(self._held.take_all())
         for trace_id in tuple(self._traces):
+            if self.emit_until is not None and time.monotonic() > self.emit_until:
+                self.not_emitted += len(self._pending.pop_all(trace_id))
             self._drop(trace_id)
         for trace_id, events in self._events.expire(inf):
             self._lose(trace_id, "no_span", events)
-        self._spans.close()
+        return self._spans.close(until)
 
     def _take_events(self, events: Sequence[SpanData], now: float) -> None:
         """Hold events until their spans are emitted; those of emitted ones are late."""
@@ -381,12 +394,17 @@ class Assembly:
 
     def _emit_all(self, spans: Sequence[SpanData]) -> None:
         """Emit these spans, which are in the order of their ends."""
+        until = self.emit_until
         waited = bool(self._events)
         if waited:
             spans = [self._joined(span) or span for span in spans]
         trace_ids = {span.trace_id for span in spans}
         ordered = self._by_cause(spans, trace_ids)
-        for span in spans if ordered is None else ordered:
+        ordered = spans if ordered is None else ordered
+        for emitted, span in enumerate(ordered):
+            if until is not None and time.monotonic() > until:
+                self.not_emitted += len(ordered) - emitted
+                break
             trace_id, span_id = span.trace_id, span.span_id
             if waited:
                 self._events.remove(trace_id, span_id)

@@ -64,19 +64,27 @@ class Forwarder:
                 self._bytes += len(body)
                 self._changed.notify()
 
-    def close(self, timeout: float) -> bool:
-        """Forward the waiting requests for at most this long; whether none was dropped."""
+    def begin_close(self, until: float) -> None:
+        """Accept no more requests, and forward the waiting ones.
+
+        Args:
+            until: a moment of the monotonic clock, after which they are dropped.
+        """
         with self._changed:
             self._closing = True
-            self._until = time.monotonic() + timeout
+            self._until = until
             self._changed.notify()
-        self._thread.join(timeout)
+
+    def end_close(self) -> list[str]:
+        """Wait until that is done; what was dropped, in words."""
+        self._thread.join(max(self._until - time.monotonic(), 0.0))
         with self._changed:
             left = list(self._requests)
             self._requests.clear()
             for _, _, spans in left:
                 self.dropped["shutdown"] += spans
-            return not self.dropped["shutdown"]
+            lost = self.dropped["shutdown"]
+        return [f"{lost:,} spans were not forwarded"] if lost else []
 
     def _work(self) -> None:
         while True:

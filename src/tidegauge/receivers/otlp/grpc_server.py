@@ -40,6 +40,7 @@ _DEFLATE: Final = b"\x78"
 _KEEPALIVE_SECONDS: Final = 30
 _CONNECTION_SECONDS: Final = 60
 _LAST_CALL_SECONDS: Final = 10
+_CANCELLING_SECONDS: Final = 0.5
 _COUNTED_BYTES: Final = 1024 * 1024
 """Requests up to this much beyond the limit are rejected here, and counted; gRPC rejects larger
 ones, without a report."""
@@ -99,7 +100,7 @@ class GrpcServer:
 
     def stop(self, grace: float = 5.0) -> None:
         """Accept no new requests, and give active ones ``grace`` seconds to end."""
-        self._server.stop(grace).wait(grace + 1.0)
+        self._server.stop(grace).wait(grace + _CANCELLING_SECONDS)
 
     def _listen(self, address: str, tls: Tls | None) -> int:
         if tls is None:

@@ -6,8 +6,8 @@ reports after each span is noted at that span. So runs and steps are those of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 from opentelemetry._logs import NoOpLogger
 from opentelemetry.trace import NoOpTracer
@@ -44,6 +44,9 @@ _DROPPED: Final[Mapping[str, str]] = {
     "no_start": "no step (no_start): its place in the trace is not known",
     "too_many": "no result (too_many): its run waits for too many calls",
 }
+
+
+Noise: TypeAlias = Callable[[Step | Outcome], Sequence[str]]
 
 
 class InspectedRun(NamedTuple):
@@ -123,8 +126,12 @@ class _Sink:
         self._events.append(event)
 
 
-def inspect_spans(spans: Iterable[SpanData]) -> list[InspectedTrace]:
+def inspect_spans(spans: Iterable[SpanData], noise: Noise | None = None) -> list[InspectedTrace]:
     """How these spans are read, as if they had arrived in the order of their ends.
+
+    Args:
+        spans: the spans.
+        noise: the kinds of known noise that are left out before a step is compared.
 
     >>> inspect_spans([SpanData(1, 2, None, "GET /", "web", {}, 0, 1)])[0].spans[0].notes
     ('not of an agent',)
@@ -135,7 +142,7 @@ def inspect_spans(spans: Iterable[SpanData]) -> list[InspectedTrace]:
             list(events.add(span, now=0.0))
     known = [events.joined(span) for span in given if not span.event]
     ordered = sorted(known, key=lambda span: (span.end, -span.start))
-    noted = _Notes()
+    noted = _Notes(noise or (lambda event: ()))
     notes: dict[tuple[int, int], list[str]] = {}
     for span in ordered:
         notes.setdefault((span.trace_id, span.span_id), []).extend(noted.after(span))
@@ -164,7 +171,8 @@ def inspect_spans(spans: Iterable[SpanData]) -> list[InspectedTrace]:
 class _Notes:
     """Feeds spans to an assembly, and says what came of each."""
 
-    def __init__(self) -> None:
+    def __init__(self, noise: Noise) -> None:
+        self._noise = noise
         self._sink = _Sink()
         recorder = Recorder(self._sink, SpanFactory(NoOpTracer(), NoOpLogger(OUR_SCOPE)))
         limits = ASSEMBLY_LIMITS._replace(allowed_lateness=0.0)
@@ -184,11 +192,12 @@ class _Notes:
                 yield f"begins {run}"
             elif isinstance(event, Step):
                 steps = True
-                yield f"step {run.steps} of {run}: {_names(event)}"
+                noise = _without(self._noise(event))
+                yield f"step {run.steps} of {run}: {_names(event)}{noise}"
                 run.steps += 1
             elif isinstance(event, Outcome):
                 step = run.steps - 1 if event.step is None else event.step
-                yield f"result of step {step} of {run}"
+                yield f"result of step {step} of {run}{_without(self._noise(event))}"
             else:
                 yield from self._ended(event, run)
         if self._assembly.duplicates > duplicates:
@@ -222,6 +231,11 @@ class _Notes:
     def _ended(self, event: RunEnded, run: _Run) -> Iterator[str]:
         run.agent = event.agent_name or run.agent
         yield f"ends {run} after {run.steps} steps"
+
+
+def _without(noise: Sequence[str]) -> str:
+    """Which known noise is left out before it is compared."""
+    return f" (not compared: {', '.join(dict.fromkeys(noise))})" if noise else ""
 
 
 def _what(span: SpanData) -> Iterator[str]:

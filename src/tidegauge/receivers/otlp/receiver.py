@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidegauge import catalog
 from tidegauge._net.listener import Listener, Tls
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from tidegauge.receivers.otlp.grpc_server import GrpcServer
 
 __all__ = ["Receiver", "ReceiverSettings"]
+
+_ANSWERING: Final = 0.1
+"""Share of the time for stopping in which each listener answers the requests that it has begun."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,17 +104,24 @@ class Receiver:
         """Whether it accepts requests."""
         return self._spans.alive
 
-    def stop(self, grace: float = 5.0) -> bool:
+    def stop(self, seconds: float = 5.0) -> list[str]:
         """Stop listening, process the received spans, forward the waiting requests.
 
-        Each may take ``grace`` seconds; returns whether all was done in time.
+        Args:
+            seconds: how long all of it may take.
+
+        Returns:
+            What was lost, in words.
         """
+        until = time.monotonic() + seconds
         for server in self._servers:
-            server.stop(grace)
-        drained = self._spans.close(grace)
+            server.stop(_ANSWERING * seconds)
         if self._forwarder is not None:
-            drained = self._forwarder.close(grace) and drained
-        return drained
+            self._forwarder.begin_close(until)
+        lost = self._spans.close(max(until - time.monotonic(), 0.0))
+        if self._forwarder is not None:
+            lost += self._forwarder.end_close()
+        return lost
 
     def metrics(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
         """Its health, as metrics of the catalogue: by metric and the values of its labels."""

@@ -134,8 +134,8 @@ class SpanConsumer(Protocol):
     def offer(self, spans: Sequence[SpanData], size: int = 0) -> bool:
         """Queue these spans, all or none; ``False``: there was no room in time."""
 
-    def close(self, timeout: float | None = None) -> bool:
-        """Accept no more spans, and process the rest; whether that was done in time."""
+    def close(self, timeout: float | None = None) -> list[str]:
+        """Accept no more spans, and process the rest in time; what was lost, in words."""
 
     def metrics(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
         """Its health, as metrics of the catalogue."""

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from tidegauge import catalog
@@ -24,6 +25,15 @@ __all__ = ["SpanQueue"]
 
 _LONGEST_WAIT: Final = 1.0
 """Seconds after which the thread ends idle runs, even if nothing arrives."""
+
+_TAKING: Final = 0.35
+_EMITTING: Final = 0.5
+"""Shares of the time for closing that the waiting spans may take, then the held ones. The rest is
+for the ends of runs: without them, more than the last spans would be missing."""
+
+_SLACK: Final = 0.5
+_AT_ONCE: Final = 1_000
+"""Spans of a request that are taken at once: in between it is seen that there is no more time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +76,8 @@ class SpanQueue:
         self._waiting = 0
         self._waiting_bytes = 0
         self._closing = False
+        self._take_until = self._end_until = inf
+        self._not_taken = self._not_ended = 0
         self._thread = threading.Thread(target=self._work, name="tidegauge-otlp", daemon=True)
         self._thread.start()
 
@@ -103,14 +115,31 @@ class SpanQueue:
             self._changed.notify()
         return True
 
-    def close(self, timeout: float | None = None) -> bool:
-        """Accept no more spans, emit all, and end the open runs; whether it was done in time."""
+    def close(self, timeout: float | None = None) -> list[str]:
+        """Accept no more spans, emit all, and end the open runs.
+
+        Args:
+            timeout: seconds; what there is no time for is lost, spans before ends of runs.
+
+        Returns:
+            What was lost, in words.
+        """
         with self._changed:
+            if timeout is not None:
+                now = time.monotonic()
+                self._take_until = now + _TAKING * timeout
+                self._assembly.emit_until = now + _EMITTING * timeout
+                self._end_until = now + timeout
             self._closing = True
             self._changed.notify()
             self._freed.notify_all()
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
+        # It ends by itself at this time, unless a span or an end takes it very long.
+        self._thread.join(None if timeout is None else timeout + _SLACK)
+        stuck = self._thread.is_alive()
+        spans = self._not_taken + self._assembly.not_emitted + (self._waiting if stuck else 0)
+        runs = max(self._assembly.open_runs, 1) if stuck else self._not_ended
+        lost = {"received spans were not measured": spans, "runs were not ended": runs}
+        return [f"{number:,} {what}" for what, number in lost.items() if number]
 
     def metrics(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
         """Health of the queue and the assembly, as metrics of the catalogue."""
@@ -134,7 +163,12 @@ class SpanQueue:
             batch, closing = self._next()
             if batch is not None:
                 # With the time of its arrival: waiting batches may still overtake held spans.
-                self._take(batch.spans, batch.arrived)
+                for first in range(0, len(batch.spans), _AT_ONCE):
+                    spans = batch.spans[first : first + _AT_ONCE]
+                    if time.monotonic() > self._take_until:
+                        self._not_taken += len(spans)
+                    else:
+                        self._take(spans, batch.arrived)
                 with self._changed:
                     self._waiting -= len(batch.spans)
                     self._waiting_bytes -= batch.size
@@ -155,7 +189,17 @@ class SpanQueue:
                 wait = _LONGEST_WAIT if due is None else due - self._clock()
                 if wait > 0:
                     self._changed.wait(min(wait, _LONGEST_WAIT))
+            if time.monotonic() > self._take_until:
+                self._give_up()
             return self._batches.popleft() if self._batches else None, self._closing
+
+    def _give_up(self) -> None:
+        """Lose the batches that wait. Call it with the lock."""
+        for batch in self._batches:
+            self._not_taken += len(batch.spans)
+            self._waiting -= len(batch.spans)
+            self._waiting_bytes -= batch.size
+        self._batches.clear()
 
     @guarded("otlp.take", default=None)
     def _take(self, spans: Sequence[SpanData], arrived: float) -> None:
@@ -167,4 +211,4 @@ class SpanQueue:
 
     @guarded("otlp.close", default=None)
     def _close(self) -> None:
-        self._assembly.close()
+        self._not_ended = self._assembly.close(self._end_until)

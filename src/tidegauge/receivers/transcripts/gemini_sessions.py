@@ -40,6 +40,7 @@ class GeminiTranscript(SessionTranscript):
         super().__init__(session)
         self._seen: OrderedDict[str, None] = OrderedDict()  # ids of messages with calls
         self._open: CallingAnswer | None = None
+        self._inner = False  # whether it is a sub-agent's
 
     @classmethod
     def recognizes(cls, record: Record) -> bool:
@@ -51,13 +52,15 @@ class GeminiTranscript(SessionTranscript):
     def read(self, record: Record) -> None:
         """Read one line."""
         self.session = text_in(record, "sessionId") or self.session
+        self._inner = self._inner or record.get("kind") == "subagent"
         time = parsed_time(record.get("timestamp"))
         self.folder = self.folder or _folder(record)
         match record.get("type"):
             case "user":
                 self._open = None
                 task = _prompt(record.get("content"))
-                if task is not None:
+                # A sub-agent is asked once; what comes later, Gemini CLI adds.
+                if task is not None and not (self._inner and self.run is not None):
                     self.prompt(task, time)
             case "gemini":
                 self.model = text_in(record, "model") or self.model

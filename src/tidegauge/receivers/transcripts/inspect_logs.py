@@ -156,7 +156,7 @@ def _member(log: Any, name: str) -> Record | None:
     except NotImplementedError:
         raise SessionError(
             f"{name} is packed in a way that is not known; for Zstandard: "
-            "pip install 'tidegauge[inspect]'"
+            "pip install '.[inspect]' in a clone"
         ) from None
     except Exception as error:  # each way of packing raises other exceptions
         raise SessionError(f"{name} cannot be unpacked: {error}") from error

@@ -54,7 +54,7 @@ AGENTS: Final[Mapping[str, type[SessionTranscript]]] = MappingProxyType(
 _PATTERNS: Final = {
     "codex": ["rollout-*.jsonl"],
     "claude": ["*.jsonl"],
-    "gemini": ["session-*.jsonl"],
+    "gemini": ["session-*.jsonl", "chats/*/*.jsonl"],  # of sub-agents, by their sessions
     "qwen": ["chats/*.jsonl"],
     "copilot": ["events.jsonl"],
     "opencode": ["opencode*.db"],

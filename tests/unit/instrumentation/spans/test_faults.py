@@ -227,8 +227,8 @@ class _Takes:
     def offer(self, spans: Sequence[SpanData], size: int = 0) -> bool:
         return True
 
-    def close(self, timeout: float | None = None) -> bool:
-        return True
+    def close(self, timeout: float | None = None) -> list[str]:
+        return []
 
     def metrics(self) -> dict[Any, Any]:
         return {}

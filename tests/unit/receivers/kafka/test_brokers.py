@@ -71,5 +71,5 @@ def test_an_invalid_property_is_reported_by_its_name(given) -> None:
 
 def test_what_is_missing_says_what_to_install(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'tidegauge\[kafka\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install '\.\[kafka\]' in a clone"):
         new_producer({})

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tidegauge import testing
 from tidegauge.errors import TidegaugeError
-from tidegauge.events import ABSENT
+from tidegauge.events import ABSENT, Call
 from tidegauge.instrumentation.spans.convention_reader import may_enclose_run, read_span
 from tidegauge.instrumentation.spans.dedupe import same_arguments
 from tidegauge.instrumentation.spans.json_values import error_type, failure_text, labels
@@ -24,6 +24,7 @@ from tidegauge.receivers.kafka.span_encoding import encode_spans
 from tidegauge.receivers.otlp.assembly import Assembly
 from tidegauge.recordings import ContentEncoder
 from tidegauge.streaming_metrics.fingerprint import arguments_bytes, content_digest
+from tidegauge.streaming_metrics.polls import polling_of
 
 TRACE = 0xABC
 PLAIN = ContentEncoder(bytes.hex, plain=True)
@@ -368,3 +369,51 @@ def test_a_message_with_anything_in_it_is_read_or_refused(data) -> None:
 def test_anything_else_is_refused(reported) -> None:
     with pytest.raises(MessageError):
         decode_spans(reported)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"command": "sleep 5; cat build.log"},
+        {"command": "sleep 5; cat build.log", "timeout": 9},
+        '{"command": "sleep 5; cat build.log"}',
+        "sleep 5; cat build.log",
+    ],
+)
+def test_a_call_that_waits_is_known_where_its_arguments_are_not(given: object) -> None:
+    attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "bash",
+        "gen_ai.tool.call.arguments": given,
+    }
+    span = SpanData(TRACE, 1, None, "bash", "any", attributes, 0, 1)
+    found = read_span(arrived(span, DIGESTS))
+    assert isinstance(found, ToolSpan)
+    assert "build.log" not in str(found)
+    polling = polling_of(Call(found.name, found.arguments))
+    assert polling is not None
+    assert polling.waits
+    whole = read_span(span)
+    assert isinstance(whole, ToolSpan)
+    alone = read_span(arrived(span, PLAIN))
+    assert isinstance(alone, ToolSpan)
+    assert polling_of(Call(alone.name, alone.arguments)) == polling_of(
+        Call(whole.name, whole.arguments)
+    )
+
+
+def test_arguments_with_and_without_their_name_still_match() -> None:
+    def bash(given: object) -> object:
+        attributes = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": "bash",
+            "gen_ai.tool.call.arguments": given,
+        }
+        span = SpanData(TRACE, 1, None, "bash", "any", attributes, 0, 1)
+        found = read_span(arrived(span, DIGESTS))
+        assert isinstance(found, ToolSpan)
+        return found.arguments
+
+    named, alone = bash({"command": "sleep 5"}), bash("sleep 5")
+    assert same_arguments(named, alone)
+    assert not same_arguments(named, bash("sleep 6"))

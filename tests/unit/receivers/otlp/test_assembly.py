@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import json
+import time
 from typing import Any
 
 import pytest
@@ -147,6 +148,20 @@ def test_steps_are_reported_while_the_agent_runs(live) -> None:
 
 def without_names(measured: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in measured.items() if name not in ("agent", "group")}
+
+
+def test_ends_that_there_is_no_time_for_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    with testing.capture() as seen:
+        assembly = Assembly()
+        for trace_id in range(1, 8):
+            agent = shown(trace_id, f"scope {trace_id}", 1_000, resource={}, conversation=None)
+            assembly.take(agent[:2], now=float(trace_id))
+        assembly.expire(10.0)
+        assert assembly.open_runs == 7
+        moments = itertools.count(1)
+        monkeypatch.setattr(time, "monotonic", lambda: next(moments))
+        assert assembly.close(until=3.0) == 4
+        assert len(seen.pipeline.engine.snapshot().active) == 4
 
 
 def test_reported_one_by_one_the_numbers_are_those_of_the_process(live) -> None:

@@ -71,7 +71,12 @@ def forwarding(url: str, **fields: Any) -> Iterator[Forwarder]:
     try:
         yield forwarder
     finally:
-        forwarder.close(0.0)
+        close(forwarder, 0.0)
+
+
+def close(forwarder: Forwarder, seconds: float) -> list[str]:
+    forwarder.begin_close(time.monotonic() + seconds)
+    return forwarder.end_close()
 
 
 def wait(until: Callable[[], object]) -> None:
@@ -85,7 +90,7 @@ def test_requests_are_passed_on_in_order_as_they_came() -> None:
     with endpoint(200) as behind, forwarding(behind.url) as forwarder:
         for number in range(3):
             forwarder.offer(b"%d" % number, "protobuf", 2)
-        assert forwarder.close(5.0)
+        assert close(forwarder, 5.0) == []
         assert behind.bodies == [b"0", b"1", b"2"]
         assert set(behind.paths) == {"/v1/traces"}
         assert (forwarder.forwarded, forwarder.dropped) == (6, {})
@@ -216,7 +221,7 @@ def test_the_queue_is_bounded_and_what_is_left_at_the_end_is_counted() -> None:
             assert time.monotonic() - before < 2.0  # nobody waits
             assert forwarder.waiting == 2
             assert forwarder.dropped == {"queue_full": 998}
-            assert not forwarder.close(0.0)
+            assert close(forwarder, 0.0) == ["2 spans were not forwarded"]
             assert forwarder.dropped == {"queue_full": 998, "shutdown": 2}
             forwarder.offer(b"1234", "protobuf", 1)
             assert forwarder.dropped["shutdown"] == 3

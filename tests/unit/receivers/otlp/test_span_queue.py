@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from tidegauge._guard import internal_errors
 from tidegauge.instrumentation.spans.span import SpanData
+from tidegauge.receivers.otlp import span_queue
 from tidegauge.receivers.otlp.assembly import Assembly, AssemblyLimits
 from tidegauge.receivers.otlp.span_queue import SpanQueue
 
@@ -51,7 +52,7 @@ def test_batches_are_taken_in_order_and_all_of_them_before_the_end(held: Held) -
     for number in range(1, 6):
         assert queue.offer(spans(number))
     held.going_on.set()
-    assert queue.close(PATIENCE)
+    assert queue.close(PATIENCE) == []
     assert held.taken == [1, 2, 3, 4, 5]
     assert not queue.alive
     assert not queue.offer(spans(6))
@@ -67,7 +68,7 @@ def test_what_does_not_fit_is_refused_as_a_whole(held: Held) -> None:
     assert queue.offer([])
     assert queue.waiting == 3
     held.going_on.set()
-    assert queue.close(PATIENCE)
+    assert queue.close(PATIENCE) == []
     assert held.taken == [1, 2, 5]
     assert queue.waiting == 0
 
@@ -77,7 +78,7 @@ def test_more_than_may_ever_wait_is_taken_when_nothing_waits(held: Held) -> None
     assert queue.offer(spans(1, 2, 3, 4), 99)
     assert not queue.offer(spans(5))
     held.going_on.set()
-    assert queue.close(PATIENCE)
+    assert queue.close(PATIENCE) == []
 
 
 def test_large_requests_wait_up_to_a_size(held: Held) -> None:
@@ -86,7 +87,7 @@ def test_large_requests_wait_up_to_a_size(held: Held) -> None:
     assert queue.offer(spans(2), 6)
     assert not queue.offer(spans(3), 1)
     held.going_on.set()
-    assert queue.close(PATIENCE)
+    assert queue.close(PATIENCE) == []
     assert held.taken == [1, 2]
 
 
@@ -102,7 +103,7 @@ def test_what_the_assembly_has_taken_and_not_emitted_counts_too() -> None:
     while assembly.arrived_bytes:
         time.sleep(0.01)
     assert queue.offer(spans(2), 2)
-    assert queue.close(PATIENCE)
+    assert queue.close(PATIENCE) == []
     assert assembly.arrived_bytes == 0
 
 
@@ -118,7 +119,7 @@ def test_a_listener_waits_for_room(held: Held) -> None:
     held.going_on.set()
     listener.join(PATIENCE)
     assert taken == [True]
-    assert queue.close(PATIENCE)
+    assert queue.close(PATIENCE) == []
     assert held.taken == [1, 2]
 
 
@@ -135,7 +136,7 @@ def test_listeners_that_wait_take_their_turns(held: Held) -> None:
     held.going_on.set()
     for listener in listeners:
         listener.join(PATIENCE)
-    assert queue.close(PATIENCE)
+    assert queue.close(PATIENCE) == []
     assert held.taken == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
@@ -159,7 +160,7 @@ def test_time_goes_on_for_nobody_while_spans_wait_that_arrived_before(held: Held
     for number in (1, 2, 3):
         assert queue.offer(spans(number))
     held.going_on.set()
-    assert queue.close(PATIENCE)
+    assert queue.close(PATIENCE) == []
     assert all(taken in ([], [1, 2, 3]) for taken in expired)
 
 
@@ -167,9 +168,47 @@ def test_closing_does_not_wait_for_ever(held: Held) -> None:
     queue = SpanQueue(held)
     queue.offer(spans(1))
     assert held.entered.wait(PATIENCE)
-    assert not queue.close(0.01)
+    assert queue.close(0.01) == ["1 received spans were not measured", "1 runs were not ended"]
     held.going_on.set()
-    assert queue.close(PATIENCE)
+    assert queue.close(PATIENCE) == []
+
+
+def wait(until: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not until():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_what_there_is_no_time_to_take_is_counted(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that waits, and the rest of the request in work."""
+    monkeypatch.setattr(span_queue, "_TAKING", 0.0)
+    queue = SpanQueue(held)
+    assert queue.offer(spans(*range(1, 2_502)))
+    assert held.entered.wait(PATIENCE)
+    assert queue.offer(spans(3_001, 3_002))
+    assert queue.offer(spans(3_003))
+    lost: list[str] = []
+    closing = threading.Thread(target=lambda: lost.extend(queue.close(PATIENCE)))
+    closing.start()
+    wait(lambda: not queue.alive)
+    held.going_on.set()
+    closing.join(PATIENCE)
+    assert lost == ["1,504 received spans were not measured"]
+    assert held.taken == list(range(1, 1_001))
+    assert queue.waiting == 0
+
+
+def test_what_there_is_no_time_to_emit_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs end all the same."""
+    monkeypatch.setattr(span_queue, "_EMITTING", 0.0)
+    assembly = Assembly(limits=AssemblyLimits(allowed_lateness=3_600.0))
+    queue = SpanQueue(assembly)
+    assert queue.offer(spans(1, 2, 3))
+    wait(lambda: queue.waiting == 0)
+    assert queue.close(PATIENCE) == ["3 received spans were not measured"]
 
 
 @pytest.mark.usefixtures("faults_are_swallowed")
@@ -179,6 +218,6 @@ def test_a_fault_costs_its_batch_and_no_more(held: Held) -> None:
     queue.offer(spans(1))
     queue.offer(spans(2))
     held.going_on.set()
-    assert queue.close(PATIENCE)
+    assert queue.close(PATIENCE) == []
     assert held.taken == [1, 2]
     assert internal_errors.counts() == {"otlp.take": 1}

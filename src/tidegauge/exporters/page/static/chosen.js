@@ -16,12 +16,19 @@ const FACTS = [
   ["Same result in a row", (run) => count(run.streak)],
   ["Failed rounds in a row", (run) => count(run.failed)],
   ["Novelty", (run) => share(run.novelty)],
+  ["Not compared (noise)", (run) => leftOutOf(run)],
   ["Progress", (run) => share(run.progress)],
   ["Frontier, pending", (run) => aheadOf(run)],
   ["Steps", (run) => count(run.steps) + (run.t_max === null ? "" : ` of ${count(run.t_max)}`)],
   ["Tokens", (run) => [amount(run.tokens), money(run.dollars)].filter(Boolean).join(", ")],
   ["Policy", (run) => policyOf(run)],
 ];
+
+/** What was left out before texts were compared: declare a key of the tool, or a function, if it matters. */
+function leftOutOf({ left_out: kinds }) {
+  const found = Object.entries(kinds ?? {}).sort(([, one], [, other]) => other - one);
+  return found.map(([kind, times]) => `${words(kind)} in ${count(times)}`).join(", ") || ABSENT;
+}
 
 function aheadOf(run) {
   if (run.frontier === null && run.pending === null) return ABSENT;

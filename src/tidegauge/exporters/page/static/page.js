@@ -55,7 +55,7 @@ class Page {
   }
 
   note() {
-    if (!installed()) say(at("note"), "No charts: pip install 'tidegauge[page]'");
+    if (!installed()) say(at("note"), "No charts: pip install '.[page]' in a clone");
     document.body.classList.toggle("no-charts", !installed());
   }
 
