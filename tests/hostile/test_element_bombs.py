@@ -23,7 +23,7 @@ MEGABYTE = 2**20
 SIZE = 15 * MEGABYTE
 SENDERS = 8
 MAX_RESIDENT = 1024 * MEGABYTE
-"""What the documentation promises; the cases here take a quarter of it."""
+"""Well below what the documentation promises; the cases here take a quarter of it."""
 
 MAX_SECONDS = 3.0
 """An order above what ``/healthz`` takes meanwhile."""
