@@ -21,7 +21,7 @@ pytestmark = pytest.mark.system
 
 MEGABYTE = 2**20
 SIZE = 15 * MEGABYTE
-SENDERS = 8
+SENDERS = 4
 MAX_RESIDENT = 1024 * MEGABYTE
 """Well below what the documentation promises; the cases here take a quarter of it."""
 
