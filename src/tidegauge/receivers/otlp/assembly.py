@@ -67,7 +67,7 @@ class AssemblyLimits(NamedTuple):
     traces: int = 10_000
     runs: int = 10_000
     spans: int = 500_000
-    pending_bytes: int = 128 * 1024 * 1024
+    pending_bytes: int = 256 * 1024 * 1024
 
 
 ASSEMBLY_LIMITS: Final = AssemblyLimits()
