@@ -139,8 +139,8 @@ class DigestedOutcome(NamedTuple):
         nearer: the answer of the user's distance about the move, if any.
         clues: what the texts of its results say, where they are read.
         exact: for each call, the digest of its result with its noise; ``None``, no result has any.
-        empty: whether the results are empty, or say only that nothing was found.
-        negative: whether they say that it failed, or that nothing was found.
+        says: for each result, whether it is empty, or says only that nothing was found; and whether
+            it says that it failed, or that nothing was found. Read until one says neither.
         noise: for each result, the kinds of known noise that were left out of it; empty, of none.
         numbers: the numbers in its first result, where they are at hand.
     """
@@ -161,8 +161,7 @@ class DigestedOutcome(NamedTuple):
     nearer: DistanceAnswer | None = None
     clues: ResultClues | None = None
     exact: Sequence[bytes | Absent | None] | None = None
-    empty: bool = False
-    negative: bool = False
+    says: Sequence[tuple[bool, bool]] = ()
     noise: Sequence[Sequence[str]] = ()
     numbers: Numbers | None = None
 
@@ -337,7 +336,8 @@ class Digester:
         normaliser = self.normaliser
         results: list[tuple[bytes | Absent | None, bool | None]] = []
         exact: list[bytes | Absent | None] | None = None
-        empty = negative = bool(given_results)
+        says: list[tuple[bool, bool]] = []
+        reads = True
         noise: dict[int, Sequence[str]] = {}
         text: bytes | None = None
         comparable = True  # else the round has no outcome
@@ -357,9 +357,10 @@ class Digester:
             results.append((digest, error if plain else _flag(error)))
             if exact is not None:
                 exact.append(whole or digest)
-            if empty or negative:
-                says_empty, says_no = what_it_says(outcome)
-                empty, negative = empty and says_empty, negative and says_no
+            if reads:
+                said = what_it_says(outcome)
+                says.append(said)
+                reads = said[0] or said[1]
         shown = None
         if self.contents:
             shown = _beginning([one.outcome for one in given_results if one.outcome is not ABSENT])
@@ -388,8 +389,7 @@ class Digester:
             None,
             clues_of_results(given_results) if self.clues else None,
             exact,
-            empty,
-            negative,
+            says,
             [noise.get(i, ()) for i in range(len(results))] if noise and comparable else (),
             None if text is None else numbers_in(text),
         )

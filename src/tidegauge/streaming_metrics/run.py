@@ -428,7 +428,7 @@ class MeasuredRun:
     ) -> None:
         # Read at once: a field of a named tuple takes longer than a name.
         (_, results, _, place, exits, tasks, achieved, progress, tokens, seconds, at, blocked,
-         shown, nearer, clues, exact, empty, negative, noise, numbers) = outcome  # fmt: skip
+         shown, nearer, clues, exact, says, noise, numbers) = outcome  # fmt: skip
         (calls, action, state, spent, entropy, began, since, looped, likeness, name, mutates,
          reported, skipped, polls, found) = issued  # fmt: skip
         # A log that is read while something runs is a place, too: that is no more than waiting.
@@ -459,6 +459,7 @@ class MeasuredRun:
             else:
                 seconds = _between(began, at)
         size = len(calls)
+        empty, negative = _all_say(says, min(size, len(results)))
         left_out: Sequence[str] = ()
         for kinds in noise[:size]:
             left_out = united(left_out, kinds)
@@ -799,6 +800,16 @@ class MeasuredRun:
         """End the restoration: everything so far was counted elsewhere."""
         self.baseline = Totals()
         self.baseline.add(self.totals)
+
+
+def _all_say(says: Sequence[tuple[bool, bool]], results: int) -> tuple[bool, bool]:
+    """Whether all results are empty, and whether all say no; those of no call do not count."""
+    if not results or len(says) < results:
+        return False, False
+    empty = negative = True
+    for says_empty, says_no in says[:results]:
+        empty, negative = empty and says_empty, negative and says_no
+    return empty, negative
 
 
 def _between(start: float | None, end: float | None) -> float | None:
