@@ -456,10 +456,18 @@ _SAYS_NO: Final = re.compile(
     r"unauthorized|rejected|exception|traceback|(?:http|status|code)\W{1,3}[45]\d\d)\b",
     re.IGNORECASE,
 ).search
-_SAYS_NONE_FAILED: Final = re.compile(
-    r"\b(?:no|0|zero|without)\s(?:[\w-]+\s){0,2}?(?:errors?|issues?|problems?|warnings?|failures?|fail(?:s|ed)?)\b",
-    re.IGNORECASE,
+_FAULTS: Final = (
+    "errors?|problems?|warnings?|failures?|fail(?:s|ed)?|vulnerabilit(?:y|ies)|violations?|defects?|"
+    "conflicts?|diagnostics"
 )
+_SAYS_NONE_FAILED: Final = re.compile(
+    rf"\b(?:no|0|zero|without)\s(?:[\w-]+\s){{0,2}}?(?:{_FAULTS}|issues?)\b", re.IGNORECASE
+)
+_FAULTLESS: Final = re.compile(
+    rf"[\W_]*(?:no|0|zero)\s(?:[\w-]+\s){{0,2}}?(?:{_FAULTS})(?:\s(?:were|was))?\sfound[\W_]*",
+    re.IGNORECASE,
+).fullmatch
+"""What a check says when all is well. A search for issues may find none."""
 
 
 def what_it_says(result: object) -> tuple[bool, bool]:
@@ -471,6 +479,8 @@ def what_it_says(result: object) -> tuple[bool, bool]:
     ((True, True), (True, True), (False, False))
     >>> what_it_says("permission denied"), what_it_says(""), what_it_says("12 files, no errors")
     ((False, True), (True, False), (False, False))
+    >>> what_it_says("No problems found"), what_it_says("No flights found")
+    ((False, False), (True, True))
     """
     kind = type(result)
     if result is None or (kind is float and result - result != 0):  # type: ignore[operator]
@@ -489,7 +499,7 @@ def _said(text: str) -> tuple[bool, bool]:
     plain = text.strip()
     if not plain:
         return True, False
-    if plain in ("[]", "{}") or _NOTHING_FOUND(plain) is not None:
+    if plain in ("[]", "{}") or (_NOTHING_FOUND(plain) and not _FAULTLESS(plain)):
         return True, True
     return False, _SAYS_NO(_SAYS_NONE_FAILED.sub("", plain)) is not None
 
