@@ -22,7 +22,13 @@ from tidegauge.events import (
 )
 from tidegauge.streaming_metrics.buckets import Exemplar, addable
 from tidegauge.streaming_metrics.declaration import Declaration, RunSettings
-from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep, round_outcome
+from tidegauge.streaming_metrics.digested import (
+    DigestedOutcome,
+    DigestedStep,
+    compared_calls,
+    full_calls,
+    round_outcome,
+)
 from tidegauge.streaming_metrics.exploration import Exploration
 from tidegauge.streaming_metrics.fingerprint import task_digest
 from tidegauge.streaming_metrics.interventions import Interventions
@@ -300,7 +306,9 @@ class MeasuredRun:
             skipped, polls, found = self._skips(
                 action, declared or [None] * len(calls), polled, when
             )
-            mutates = bool(declared) and not [x for x in declared if x is None or not x.mutates]
+            if declared:
+                of_round = [declared[place] for place in compared_calls(calls)]
+                mutates = not [x for x in of_round if x is None or not x.mutates]
         seen = reported if given else self.previous
         if not given:
             exact_state = self.exact_previous
@@ -428,7 +436,7 @@ class MeasuredRun:
     ) -> None:
         # Read at once: a field of a named tuple takes longer than a name.
         (_, results, _, place, exits, tasks, achieved, progress, tokens, seconds, at, blocked,
-         shown, nearer, clues, exact, says, noise, numbers) = outcome  # fmt: skip
+         shown, nearer, clues, exact, empty, negative, noise, numbers) = outcome  # fmt: skip
         (calls, action, state, spent, entropy, began, since, looped, likeness, name, mutates,
          reported, skipped, polls, found) = issued  # fmt: skip
         # A log that is read while something runs is a place, too: that is no more than waiting.
@@ -436,6 +444,19 @@ class MeasuredRun:
             skipped = False  # it did more than wait
         latest = t == self.last_taken
         refused = self.refused
+        compared, said = calls, (1 << min(len(results), len(calls))) - 1
+        whole_round = None
+        if exact is not None:
+            whole_round = [(one, failed) for one, (_, failed) in zip(exact, results, strict=True)]
+        if len(calls) > 1:
+            places = compared_calls(calls)
+            if len(places) < len(calls):  # its thoughts are left out
+                whole_round = whole_round or [*results]
+                compared = [calls[place] for place in places]
+                places = [place for place in places if place < len(results)]
+                results = [results[place] for place in places]
+                noise = [noise[place] for place in places] if noise else noise
+                said = sum([1 << place for place in places])
         if blocked:
             # The loop is taken to continue as it did, so that insisting on it escalates.
             expected = self.of(Loops).expected if latest else None
@@ -445,12 +466,10 @@ class MeasuredRun:
             seconds = None
             whole = digest
         else:
-            digest = round_outcome(calls, results)
+            digest = round_outcome(compared, results)
             whole = digest
-            if exact is not None:
-                whole = round_outcome(
-                    calls, [(one, failed) for one, (_, failed) in zip(exact, results, strict=True)]
-                )
+            if whole_round is not None:
+                whole = round_outcome(full_calls(calls), whole_round)
             if seconds is not None:
                 seconds = amount(seconds)
             # Reported times and those of our clock cannot be subtracted from one another.
@@ -458,8 +477,8 @@ class MeasuredRun:
                 seconds = _between(since, now)
             else:
                 seconds = _between(began, at)
-        size = len(calls)
-        empty, negative = _all_say(says, min(size, len(results)))
+        says_no = said > 0 and negative & said == said
+        size = len(compared)
         left_out: Sequence[str] = ()
         for kinds in noise[:size]:
             left_out = united(left_out, kinds)
@@ -489,11 +508,11 @@ class MeasuredRun:
             mutates,
             mutates and not failed and not blocked,
             reported,
-            empty,
-            negative,
+            said > 0 and empty & said == said,
+            says_no,
             recurrence.count(action, digest),
             left_out,
-            numbers if size == 1 and not blocked else None,
+            numbers if len(calls) == 1 and not blocked else None,
         )
         record = made(ObservedStep, taken)
         # From here on the result counts; as in issue().
@@ -509,7 +528,7 @@ class MeasuredRun:
             if tokens is not None:
                 self.tokens = added(self.tokens, tokens)
             if polls:
-                self.of_waiting(action, digest, failed=negative if failed is None else failed)
+                self.of_waiting(action, digest, failed=says_no if failed is None else failed)
             stale, exploration = self.metrics.get(StaleScore), self.metrics.get(Exploration)
             score = None if stale is None else stale.current
             if latest and (score or exploration is not None):
@@ -800,16 +819,6 @@ class MeasuredRun:
         """End the restoration: everything so far was counted elsewhere."""
         self.baseline = Totals()
         self.baseline.add(self.totals)
-
-
-def _all_say(says: Sequence[tuple[bool, bool]], results: int) -> tuple[bool, bool]:
-    """Whether all results are empty, and whether all say no; those of no call do not count."""
-    if not results or len(says) < results:
-        return False, False
-    empty = negative = True
-    for says_empty, says_no in says[:results]:
-        empty, negative = empty and says_empty, negative and says_no
-    return empty, negative
 
 
 def _between(start: float | None, end: float | None) -> float | None:
