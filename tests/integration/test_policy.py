@@ -136,19 +136,22 @@ class TestBesideSettings:
         assert [line.threshold for line in decided.thresholds] == [99]
         return set(decided.rules)
 
-    PRESET = (Rule("loop_evidence", 1), Rule("stuck_streak", 5), Rule("failed_rounds", 7))
+    OBSERVED = (
+        *(Rule("loop_evidence", 1), Rule("stuck_streak", 5), Rule("failed_rounds", 7)),
+        Rule("near_streak", 5),
+    )
 
     def test_the_rules_of_the_file_go_before_those_that_are_given(self, tmp_path: Path) -> None:
         # Of what is observed unless set otherwise: the file stops loops, and has another streak.
         assert self.rules(tmp_path) == {
             *self.FILE.rules,
-            *self.PRESET,
+            *self.OBSERVED,
         }
         assert self.rules(tmp_path, stop_on_loop=3, nudge_on_loop=2, stop_on_steps=9) == {
             *self.FILE.rules,
             Rule("loop_repeats", 2, "nudge"),
             Rule("steps", 9, "stop"),
-            *self.PRESET,
+            *self.OBSERVED,
         }
 
     def test_where_no_rules_are_given_the_file_has_them_all(self, tmp_path: Path) -> None:
@@ -234,13 +237,14 @@ class TestWords:
     @pytest.mark.parametrize(
         ("score", "settings", "read"),
         [
-            (None, {}, False),
-            ("steps", {}, False),
-            ("stagnation", {}, True),
-            ("repetition", {}, True),
-            (None, {"record_contents": False}, True),
-            (None, {"record_contents": True}, False),
-            ("stagnation", {"record_contents": True}, True),
+            (None, {}, True),
+            (None, {"repetition": False}, False),
+            ("steps", {"repetition": False}, False),
+            ("stagnation", {"repetition": False}, True),
+            ("repetition", {"repetition": False}, True),
+            (None, {"repetition": False, "record_contents": False}, True),
+            (None, {"repetition": False, "record_contents": True}, False),
+            ("stagnation", {"repetition": False, "record_contents": True}, True),
         ],
     )
     def test_they_are_read(self, policy, tmp_path: Path, score, settings, read: bool) -> None:

@@ -118,6 +118,7 @@ def test_thoughts_count_exactly_where_the_paper_s_number_is() -> None:
     assert run is not None
     report = run.report()
     assert (report.steps, report.loop_steps, report.tide_loop_steps) == (6, 4, 0)
+    assert run.signals().tool == "search"  # so that rules for a tool hold
 
 
 def first_repeated(walk: list[tuple[Any, ...]]) -> int:

@@ -80,7 +80,7 @@ class DigestedStep(NamedTuple):
         run: id of the run.
         calls: a digest for each call of the round; of a thought beside other calls, a longer one.
         action: digest of the round, without such thoughts.
-        name: its name.
+        name: its name, without them, too.
         state: digest of what the agent saw; ``None``, not known.
         state_given: whether a state was given; else it is the previous result.
         declared: what is declared of the tool of each call; empty, nothing of any.
@@ -322,7 +322,7 @@ class Digester:
             run,
             digests,
             compared[0] if len(compared) == 1 else round_digest(compared),
-            round_name(chosen),
+            round_name(calls),
             state,
             given,
             declared,
