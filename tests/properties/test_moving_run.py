@@ -124,6 +124,7 @@ def test_every_field_of_a_run_moves_or_belongs_to_its_engine() -> None:
         "actions",
         "agent_name",
         "baseline",
+        "detects_polls",
         "ended",
         "faults",
         "group",
