@@ -125,6 +125,12 @@ class ServeSettings(MeasuringSettings):
     max_connections: int = setting(
         COUNT, 64, "Limit of connections (HTTP) and of concurrent requests (gRPC)."
     )
+    max_state_bytes: int = setting(
+        COUNT,
+        160 * _MEBIBYTE,
+        "Memory of the open traces and runs, in bytes; beyond this, those idle for longest are "
+        "ended.",
+    )
     max_queued_spans: int = setting(
         COUNT, 100_000, "Spans that may wait; beyond this, senders must wait."
     )
@@ -310,7 +316,7 @@ def _receiver_settings(settings: ServeSettings) -> ReceiverSettings:
         read=ReadLimits(
             settings.max_request_spans, settings.max_attributes, settings.max_attribute_length
         ),
-        assembly=settings.assembly_limits,
+        assembly=settings.assembly_limits._replace(state_bytes=settings.max_state_bytes),
         queued_spans=settings.max_queued_spans,
         forwarding=_forwarding(settings),
     )

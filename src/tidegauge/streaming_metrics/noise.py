@@ -7,7 +7,6 @@ because it changes every time and nothing else does, is not left out: it warns.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any, ClassVar, Final
 
 from tidegauge.catalog import GROUP_LABELS, MetricDefinition
@@ -64,7 +63,7 @@ class _Results:
         self.count = 1
         self.places: list[int] = []
         self.trends: list[int] = []  # 1, it rises; -1, it falls; 0, neither
-        self.kept: deque[list[float | bytes]] = deque(maxlen=_REMEMBERED)
+        self.kept: list[list[float | bytes]] = []  # a deque of none takes 600 bytes
 
     def take(self, values: tuple[float | bytes, ...]) -> None:
         """Take the next result of this shape."""
@@ -83,7 +82,7 @@ class _Results:
         else:
             self.__init__(self.shape, values)  # type: ignore[misc]
             return
-        self.kept.append(found)
+        self.kept = [*self.kept[1 - _REMEMBERED :], found]
         self.count += 1
 
     def _comes_back(self, values: list[float | bytes]) -> bool:
