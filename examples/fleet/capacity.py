@@ -160,7 +160,7 @@ def series_of_an_engine(groups: int, actions: int, active: int) -> int:
         actions: of each, that looped.
         active: active runs.
     """
-    engine = Engine(t_max=30)
+    engine = Engine(t_max=30, repetition=False)  # as workers do
     for number in range(groups):
         _run(engine, f"ended-{number}", f"agent-{number}", actions)
         engine.run_ended(RunEnded(run=f"ended-{number}", success=True))
@@ -180,7 +180,7 @@ def _run(engine: Engine, run: str, agent: str, actions: int) -> None:
     for action in range(actions):
         for _ in range(3):
             engine.step_issued(Step(run, (Call(f"action {action}"),), state=f"state {action}"))
-            result = CallResult(f"result {action}")
+            result = CallResult("result" + "s" * action)  # without numbers: workers have digests
             engine.step_observed(Outcome(run, (result,), place="hall", progress=0.5, seconds=1.0))
 
 

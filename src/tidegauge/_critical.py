@@ -16,6 +16,9 @@ Three rules prevent that:
 3. A generator that is closed early is reported the same way, because the garbage
    collector may end it while it interrupts other code.
 
+No code of ours is called by the interpreter where it loses exceptions, as those of a signal
+handler: in ``__del__``, and in callbacks of weak references, which are written in C here.
+
 A section is marked by an ``RLock`` that each thread has for itself: ``with`` on a lock made in C
 acquires and releases it without a moment at which an exception of a signal handler could leave it
 locked.
@@ -38,7 +41,7 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any, Final, Protocol
-from weakref import WeakSet
+from weakref import ref
 
 from tidegauge.errors import CallBlocked, RunStopped
 
@@ -46,6 +49,7 @@ __all__ = [
     "AT_ONCE",
     "MAX_DEFERRED",
     "defer",
+    "defer_if_unused",
     "dropped_calls",
     "here",
     "interrupted",
@@ -141,6 +145,9 @@ def run_deferred(limit: int = MAX_DEFERRED) -> None:
             # In a copy of the context: what a late call makes current must not be current here.
             with contextlib.suppress(RunStopped, CallBlocked):
                 copy_context().run(call)
+    except BaseException:
+        _deferred.append(_call_unused)  # first of all: another exception may arrive
+        raise
     finally:
         here.catching_up = False
         _catching_up = None
@@ -151,12 +158,59 @@ class _Forkable(Protocol):
         """Create new locks and drop the state of the parent."""
 
 
-_forkable: WeakSet[_Forkable] = WeakSet()
+_forkable: set[ref[_Forkable]] = set()
 
 
 def reset_after_fork(held: _Forkable) -> None:
     """Have ``held._reset_after_fork()`` called in the child of every fork, while it exists."""
-    _forkable.add(held)
+    _forkable.add(ref(held, _forkable.discard))
+
+
+_unused: set[_Unused] = set()
+
+
+class _Unused(ref[Any]):
+    """Refers to an object, and has something called if that is freed.
+
+    Args:
+        held: the object.
+        call: takes no arguments.
+    """
+
+    __slots__ = ("_call",)
+
+    def __new__(cls, held: Any, call: Callable[[], object]) -> _Unused:
+        return super().__new__(cls, held, _deferred.append)
+
+    def __init__(self, held: Any, call: Callable[[], object]) -> None:
+        self._call = call
+        _unused.add(self)
+
+    def __call__(self) -> None:
+        self._call()
+        _unused.discard(self)  # last: an exception may have arrived before
+
+    def detach(self) -> None:
+        """It is in use: nothing is called any more."""
+        _unused.discard(self)
+
+
+def _call_unused() -> None:
+    """Call again what an exception has interrupted, or kept from being called."""
+    for one in _unused.copy():
+        if ref.__call__(one) is None:
+            one()
+
+
+def defer_if_unused(held: object, call: Callable[[], object]) -> Callable[[], object]:
+    """Put a call off until an object is freed, unless what this returns is called before.
+
+    Args:
+        held: the object.
+        call: is run with the next ordinary call, after the object was freed; again, if an
+            exception arrives meanwhile.
+    """
+    return _Unused(held, call).detach
 
 
 def _start_child() -> None:
@@ -166,9 +220,10 @@ def _start_child() -> None:
     # A signal handler may fork in the middle of a section: what it left is the parent's.
     here.critical = threading.RLock()
     here.catching_up = False
-    for held in list(_forkable):
+    for held in [one() for one in _forkable.copy()]:
         try:
-            held._reset_after_fork()
+            if held is not None:
+                held._reset_after_fork()
         except Exception:
             with contextlib.suppress(Exception):  # of a handler of the user: the others are next
                 _logger.exception(

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 __all__ = [
     "FREE",
     "MOST",
+    "MOST_OF_A_FILE",
     "BrokenMessageError",
     "Shape",
     "TooManyElementsError",
@@ -27,6 +28,9 @@ FREE: Final = 65_536
 
 MOST: Final = 1_048_576
 """Elements that a request may have, however large: a parser takes about a quarter of a second."""
+
+MOST_OF_A_FILE: Final = 8 * MOST
+"""The same for what a user reads from a file, while no other thread has to go on."""
 
 _BYTES_EACH: Final = 5
 """Bytes for each further element. An element takes up to 100 bytes of memory, the shortest
@@ -58,17 +62,16 @@ class TooManyElementsError(ValueError):
         super().__init__(f"more than {most:,} values, too many for its size")
 
 
-def allowed(size: int, most: int | None = MOST) -> int:
-    """How many elements something of ``size`` bytes may have; ``most=None``: without a last limit.
+def allowed(size: int, most: int = MOST) -> int:
+    """How many elements something of ``size`` bytes may have, and ``most`` of any size.
 
     >>> allowed(100), allowed(1_000_000), allowed(16_000_000)
     (65556, 265536, 1048576)
     """
-    found = FREE + size // _BYTES_EACH
-    return found if most is None else min(found, most)
+    return min(FREE + size // _BYTES_EACH, most)
 
 
-def check_json(text: bytes, most: int | None = MOST) -> None:
+def check_json(text: bytes, most: int = MOST) -> None:
     r"""Check a JSON text before it is parsed; about a millisecond for a megabyte.
 
     Args:

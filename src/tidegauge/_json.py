@@ -17,13 +17,12 @@ _MANY: Final = b"0" * 19
 _HUGE: Final = re.compile(rb"[0-9]{20}|-[0-9]{19}")
 
 
-def bounded_json(text: bytes | str, most: int | None = MOST) -> Any:
+def bounded_json(text: bytes | str, most: int = MOST) -> Any:
     """The value of a JSON text that may have been made to take much memory and time.
 
     Args:
         text: the text.
-        most: limit of its elements, beside that by its size; ``None``: without one, where no
-            other thread has to go on while it is parsed.
+        most: limit of its elements, beside that by its size.
 
     Raises:
         ValueError: it is not JSON, or has too many elements; see :func:`check_json`.

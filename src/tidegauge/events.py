@@ -105,6 +105,7 @@ class RunStarted:
         time: seconds since the epoch; ``None`` takes the sink's clock.
         observe_only: whether nothing can be done about the run: the policy only counts what it
             would have stopped.
+        detect_polls: whether calls that wait are taken for polls: it is a coding agent's session.
     """
 
     run: str
@@ -127,6 +128,7 @@ class RunStarted:
     span_id: str | None = None
     time: float | None = None
     observe_only: bool = False
+    detect_polls: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

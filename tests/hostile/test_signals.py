@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
+import json
 import random
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -75,9 +79,11 @@ def errors_arrive(kind: str, style: str) -> None:
             else:
                 lost += 1
         signal.setitimer(signal.ITIMER_REAL, 0)
+        for one in raised:  # it refers to what must end the run
+            one.__traceback__ = None
+        gc.collect()
         AGENTS["sync"]("after it all", 1, nothing)
-        # One that arrives while a run begins or ends may leave it open until it is idle.
-        assert len(seen.pipeline.engine.snapshot().active) <= len(raised) // 10
+        assert not seen.pipeline.engine.snapshot().active
     assert inside, "no signal came while our code ran"
     assert lost == 0, f"{lost} of {len(raised)} errors were lost, {inside} came inside our code"
 
@@ -171,6 +177,56 @@ def _fork_and_work() -> None:
 @pytest.mark.parametrize("kind", AGENTS)
 def test_what_a_handler_does(kind: str, deed: str) -> None:
     check(handlers_work, kind, deed, deadline=30)
+
+
+def storm(kind: str, style: str) -> None:
+    """Several errors a run, also while the one before is handled: each run ends once, none is lost.
+
+    An error that arrives while another one is handled replaces it, as in any program. So the
+    agent must see one error for each run, and no run may stay open.
+    """
+    error: type[BaseException] = {"timeout": TimeoutError, "interrupt": KeyboardInterrupt}[style]
+    recording = Path(tempfile.mkdtemp()) / "runs.jsonl"
+    generator = random.Random(13)
+    printed: list[object] = []
+    sys.unraisablehook = lambda given: printed.append(given.exc_value)
+    raised = seen_errors = 0
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        nonlocal raised
+        if in_anothers_hands(frame) or not armed:
+            return
+        raised += 1
+        raise error
+
+    signal.signal(signal.SIGALRM, handler)
+    armed = False
+    with testing.capture(record_to=recording) as seen:
+        for _ in range(300):
+            before = raised
+            try:
+                armed = True
+                every = generator.uniform(0.00005, 0.001)
+                signal.setitimer(signal.ITIMER_REAL, every, every)
+                _tight_loop(kind, lambda before=before: raised > before)  # type: ignore[misc]
+            except error:
+                armed = False
+                seen_errors += 1
+            armed = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        gc.collect()  # an exception that arrives while another is handled may be in a cycle
+        AGENTS["sync"]("after it all", 1, nothing)
+        active = seen.pipeline.engine.snapshot().active
+        assert not active, f"{len(active)} runs stay open after {raised} errors"
+    assert seen_errors == 300, f"{300 - seen_errors} of {raised} errors were lost"
+    assert not [one for one in printed if type(one) is error], printed
+    assert_each_run_ended_once(recording)
+
+
+@pytest.mark.parametrize("style", ["timeout", "interrupt"])
+@pytest.mark.parametrize("kind", ["sync", "manual"])
+def test_a_storm_of_errors(kind: str, style: str) -> None:
+    check(storm, kind, style, deadline=120)
 
 
 # -- every place at which CPython runs a handler, one after the other ----------------------------
@@ -283,7 +339,8 @@ def raises_at_every_moment(kind: str, part: str, parts: str) -> None:
     """The error reaches the user from wherever it comes, and what comes after is as ever."""
     call = _scenario(kind)
     faults: dict[str, list[str]] = {}
-    with testing.capture() as seen:
+    recording = Path(tempfile.mkdtemp()) / "runs.jsonl"
+    with testing.capture(record_to=recording) as seen:
         call()
         moment = int(part)
         while True:
@@ -295,13 +352,23 @@ def raises_at_every_moment(kind: str, part: str, parts: str) -> None:
             fault, place = found
             if fault:
                 faults.setdefault(fault, []).append(f"{moment} ({place})")
-        active = len(seen.pipeline.engine.snapshot().active)
     total = moment // int(parts)
     assert total > 5
     lines = [f"{len(places)} x {fault}: {places[:25]}" for fault, places in faults.items()]
     assert not faults, f"of {total} moments\n" + "\n".join(lines)
-    # One that comes while a run is being ended may leave it open, until it is idle for too long.
-    assert active <= total // 10, f"{active} runs are open after {total} errors"
+    assert_each_run_ended_once(recording)
+
+
+def assert_each_run_ended_once(recording: Path) -> None:
+    """By what was recorded of them."""
+    recorded: dict[str, list[str]] = {}
+    for line in recording.read_text().splitlines():
+        event = json.loads(line)
+        if event["type"] in ("start", "end"):
+            recorded.setdefault(event["run"], []).append(event["type"])
+    assert len(recorded) > 10  # under a storm, many are interrupted before they begin
+    wrong = {run: found for run, found in recorded.items() if found != ["start", "end"]}
+    assert not wrong, f"of {len(recorded)} runs: {wrong}"
 
 
 def _fault_at(
@@ -313,7 +380,9 @@ def _fault_at(
     def act() -> None:
         raise error
 
+    engine = seen.pipeline.engine
     found: BaseException | None = None
+    open_before = {run.run for run in engine.snapshot().active}
     at = At(moment, act)
     try:
         with at:
@@ -324,15 +393,18 @@ def _fault_at(
         return None
     if found is not error:
         return "the error was lost", at.place
-    if at.place.endswith("exit__"):  # of a ``with``: no code of ours has begun to run
-        return "", at.place
+    error.__traceback__ = None  # it refers to what must end the run: the agent is over
+    tidegauge.get_current_run()  # an ordinary call
     if tidegauge.get_current_run().id:
         return "the run stays the current one", at.place
     before = steps_of(seen)
     AGENTS["manual"]("after it", 1, nothing)
     _two_steps_of_an_agent("after it")
-    counted = steps_of(seen) - before
-    return ("" if counted == 4 else "later steps are not counted"), at.place
+    if steps_of(seen) - before != 4:
+        return "later steps are not counted", at.place
+    if {run.run for run in engine.snapshot().active} - open_before:
+        return "the run stays open", at.place
+    return "", at.place
 
 
 @tidegauge.agent

@@ -13,6 +13,7 @@ import time
 import urllib.parse
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc  # type: ignore[import-untyped]
@@ -29,8 +30,10 @@ from support.receiving import HERE, receiving, refused
 from tidegauge import catalog, testing
 from tidegauge._net.listener import Tls
 from tidegauge.errors import ConfigurationError
+from tidegauge.receivers.otlp import request_handler
 from tidegauge.receivers.otlp.decoding import ReadLimits
 from tidegauge.receivers.otlp.receiver import Receiver, ReceiverSettings
+from tidegauge.receivers.otlp.request_handler import RequestMemory
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 PROTOBUF = "application/x-protobuf"
@@ -301,6 +304,63 @@ def test_who_sends_nothing_keeps_nobody_out() -> None:
                     assert headers["Retry-After"] == "1"
                     break
         assert refused(receiver)["busy"] >= 1
+
+
+def test_who_is_refused_and_goes_on_sending_keeps_nobody_out() -> None:
+    listening = HERE._replace(max_connections=3)
+    with receiving(http=listening, token="secret") as receiver, contextlib.ExitStack() as stack:
+        for _ in range(3):
+            client = stack.enter_context(connected(receiver))
+            client.sendall(HEAD + b"some")
+            assert client.recv(12) == b"HTTP/1.1 401"
+        assert post(receiver, spans(), Authorization="Bearer secret")[0] == 200
+
+
+def test_who_stalls_in_the_handshake_keeps_nobody_out(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.sign("server")
+    context = ssl.create_default_context(cafile=str(authority.certificate))
+    listening = HERE._replace(max_connections=3)
+    with (
+        receiving(http=listening, tls=Tls(str(certificate), str(key))) as receiver,
+        contextlib.ExitStack() as stack,
+    ):
+        for sent in (b"", b"\x16\x03\x01\x02\x00\x01\x00\x01", b"GET / HTTP/1.1\r\n\r\n") * 3:
+            stack.enter_context(connected(receiver)).sendall(sent)
+        where = urllib.parse.urlsplit(receiver.urls["http"]).netloc
+        connection = http.client.HTTPSConnection(where, timeout=10, context=context)
+        with contextlib.closing(connection):
+            connection.request("POST", "/v1/traces", spans(), {"Content-Type": PROTOBUF})
+            assert connection.getresponse().status == 200
+
+
+def test_requests_of_all_connections_share_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = RequestMemory(most=300_000, max_wait=0.1)
+    monkeypatch.setattr(request_handler, "RequestMemory", lambda: memory)
+    body = b"\xfa\x01\x80\x80\x10" + bytes(262_144)  # a field that no message has
+    with receiving() as receiver:
+        assert post(receiver, body)[0] == 200
+        with connected(receiver) as client:
+            client.sendall(HEAD.replace(b"100", b"200000") + b"some")
+            deadline = time.monotonic() + 10
+            while not memory.held:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            for packed in (body, gzip.compress(body)):
+                fields = {"Content_Encoding": "gzip"} if packed is not body else {}
+                assert post(receiver, packed, **fields)[0] == 503
+            with pytest.raises(grpc.RpcError) as caught:
+                export(receiver, body)
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+            assert post(receiver, spans())[0] == 200  # there is room for a small one
+        while memory.held:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert post(receiver, body)[0] == 200
+        big = b"\xfa\x01\x80\x80\x40" + bytes(1_048_576)
+        assert post(receiver, big)[0] == 200  # it is alone
+        assert refused(receiver) == {"busy": 3}
+        assert memory.held == 0
 
 
 def test_a_connection_serves_several_requests() -> None:

@@ -23,7 +23,6 @@ from tidegauge import streaming_metrics
 from tidegauge.events import Task
 from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.metric import GroupMetric, Metric, Stateful
-from tidegauge.streaming_metrics.noise import NearStreak
 from tidegauge.streaming_metrics.records import ChosenAction, IssuedStep, ObservedStep
 from tidegauge.streaming_metrics.tide_loops import TideLoops
 
@@ -138,7 +137,7 @@ def test_halves_add_up_to_the_whole(kind, data):
     assert counterpart.differences(left, records, parameters) == []
 
 
-@each([kind for kind in REGISTERED if kind is not NearStreak])  # begins anew, see there
+@each(REGISTERED)
 @given(data=st.data())
 def test_a_metric_moves_to_another_process_in_the_middle(kind, data):
     parameters, records = data.draw(COUNTERPARTS[kind].streams())

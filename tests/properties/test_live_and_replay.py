@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -70,8 +70,8 @@ class Recording:
         lines = JsonlSink(self, contents, declarations=engine.get("declarations"))
         self.sink = RecordingSink(EngineSink(self.engine, policy or Policy()), lines)
 
-    def add(self, line: bytes) -> None:
-        self.lines.append(line)
+    def add(self, line: bytes, once: Iterator[bytes] | None = None) -> None:
+        self.lines.extend((line,) if once is None else once)
 
     def _finished(self, report: RunReport) -> None:
         self.reports.append(report)

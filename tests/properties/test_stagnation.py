@@ -153,7 +153,7 @@ def test_it_never_falls_below_the_steps_that_were_completed(events):
 
 
 def test_without_the_words_it_is_not_measured():
-    engine = Engine(clock=None)
+    engine = Engine(clock=None, repetition=False)
     engine.run_started(RunStarted(run="r"))
     signals = engine.step_issued(Step("r", (Call("look"),)))
     assert (signals.repetition, signals.similarity) == (None, None)

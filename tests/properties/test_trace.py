@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -158,7 +159,8 @@ def test_scores_that_are_followed_together_are_those_followed_alone(events):
 class Recording(list[bytes]):
     """The lines of a live run's recording."""
 
-    add = list.append
+    def add(self, line: bytes, once: Iterator[bytes] | None = None) -> None:
+        self.extend((line,) if once is None else once)
 
     def __init__(
         self,

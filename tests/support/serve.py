@@ -74,10 +74,9 @@ class Server:
     @property
     def peak_bytes(self) -> int:
         """How much memory it has ever held at once."""
-        [line] = re.findall(
-            r"VmHWM:\s*(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text()
-        )
-        return int(line) * 1024
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        [kilobytes] = re.findall(r"VmHWM:\s*(\d+) kB", status)
+        return int(kilobytes) * 1024
 
     def get(self, path: str, accept: str = "text/plain") -> Answer:
         """What it answers beside ``/metrics``."""

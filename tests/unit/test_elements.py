@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+import zipfile
 from collections.abc import Callable
+from io import BytesIO
 
 import orjson
 import pytest
@@ -17,6 +19,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from support.element_bombs import JSON_BOMBS, PROTOBUF_BOMBS, field, request_of
 from tidegauge import _elements
 from tidegauge._elements import (
+    MOST_OF_A_FILE,
     BrokenMessageError,
     TooManyElementsError,
     check_json,
@@ -36,6 +39,7 @@ from tidegauge.receivers.otlp.decoding import (
 )
 from tidegauge.receivers.otlp.json_decoding import decode_json, decode_logs_json
 from tidegauge.receivers.otlp.span_files import decode_file
+from tidegauge.receivers.transcripts import inspect_logs, opencode_sessions, session_files
 from tidegauge.receivers.transcripts.session_transcript import parsed_arguments
 from tidegauge.recordings.step_events import parse_line
 
@@ -83,7 +87,7 @@ def test_more_room_for_more_bytes_up_to_the_most() -> None:
     many = b"[" + b"[], " * MEGABYTE + b"[]]" + spaces * 5
     with pytest.raises(TooManyElementsError):
         bounded_json(many)
-    assert len(bounded_json(many, most=None)) == MEGABYTE + 1
+    assert len(bounded_json(many, MOST_OF_A_FILE)) == MEGABYTE + 1
 
 
 # Protobuf
@@ -186,6 +190,15 @@ def raising(door: Callable[[bytes], object], *errors: type[Exception]) -> Callab
     return refusing
 
 
+def in_a_log(text: bytes) -> object:
+    """What a log of Inspect has of a sample."""
+    packed = BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as log:
+        log.writestr("samples/1.json", text)
+    with zipfile.ZipFile(packed) as log:
+        return inspect_logs._member(log, "samples/1.json")
+
+
 JSON_DOORS: dict[str, Callable[[bytes], object]] = {
     "OTLP": raising(decode_json, OverloadedRequestError),
     "OTLP logs": raising(decode_logs_json, OverloadedRequestError),
@@ -193,6 +206,9 @@ JSON_DOORS: dict[str, Callable[[bytes], object]] = {
     "a worker": raising(kafka_object, MessageError),
     "replay": raising(parse_line, StepEventError),
     "hooks": lambda text: sessions._read("claude", text),
+    "a log of Inspect": in_a_log,
+    "a session": session_files._parsed,
+    "a message of OpenCode": lambda text: opencode_sessions._object(text.decode()) or None,
     "arguments of a call": lambda text: parsed_arguments(text.decode()).encode(),
 }
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import re
 import sys
 import threading
 import time
 from concurrent.futures import Future
 from contextvars import ContextVar
 from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -17,6 +19,7 @@ import orjson
 import pydantic_core
 import pytest
 
+import tidegauge
 from tidegauge._canonical import canonical_text
 from tidegauge._critical import here, run_deferred
 from tidegauge._guard import InternalErrors, guarded, internal_errors
@@ -277,3 +280,11 @@ def test_what_a_late_call_sets_is_not_set_in_the_context_it_runs_in():
         late()
     run_deferred()
     assert variable.get() == "here"
+
+
+def test_no_code_of_ours_runs_where_python_loses_exceptions():
+    """In finalizers, and in callbacks of weak references that are written in Python."""
+    lost_in = re.compile(r"def __del__|WeakSet|Weak\w+Dictionary|weakref\.finalize|WeakMethod")
+    sources = sorted(Path(tidegauge.__file__).parent.rglob("*.py"))
+    assert len(sources) > 100
+    assert [path.name for path in sources if lost_in.search(path.read_text())] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import urllib.request
 from urllib.parse import urlsplit
@@ -84,6 +85,7 @@ class TestSettings:
             ("stuck_streak", 5, "observe"),
             ("failed_rounds", 7, "observe"),
             ("result_streak", 8, "observe"),
+            ("near_streak", 5, "observe"),
         ]
 
     def test_rules_from_a_generator_are_all_taken(self, configure):
@@ -306,6 +308,25 @@ class TestMetrics:
 
 
 class TestDecisions:
+    def test_an_exception_of_a_signal_handler_does_not_switch_the_policy_off(self, monkeypatch):
+        def handler(number, frame):
+            raise TimeoutError
+
+        def interrupted(*given, **more):
+            signal.raise_signal(signal.SIGALRM)
+
+        before = signal.signal(signal.SIGALRM, handler)
+        try:
+            with capture(stop_on_loop=1) as seen, tidegauge.run() as run:
+                with monkeypatch.context() as patched:
+                    patched.setattr(seen.pipeline.engine, "issue", interrupted)
+                    with pytest.raises(TimeoutError):
+                        run.act("look", state="same")
+                [active] = seen.pipeline.engine.snapshot().active
+                assert not active.unguarded
+        finally:
+            signal.signal(signal.SIGALRM, before)
+
     def test_the_sink_says_stop_until_the_run_ends(self):
         step = Step(run="r1", calls=(Call("look"),), state="same")
         with capture(stop_on_loop=1) as seen:

@@ -282,6 +282,7 @@ class BoundedHandler(BaseRequestHandler, ABC):
         with contextlib.suppress(OSError):  # it was idle for too long, or was closed
             while self._serve_one():
                 self.server.mark(self.request, "idle")
+            self.server.mark(self.request, "idle")  # what it still sends keeps no other out
             self._linger()
 
     def body(self, most: int, take: Callable[[int], object] = int) -> bytes:

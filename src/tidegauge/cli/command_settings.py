@@ -189,7 +189,8 @@ SWITCH: Final = SettingType("on|off", _switch)
 DETECT_POLLS_HELP: Final = (
     "Calls that wait are polls: commands that sleep or follow a log, agents' own tools for output "
     "that is still to come, looks at what another call started. For 60 steps without a new result, "
-    "they are in no loop. off: they are calls like any other."
+    "they are in no loop. off: they are calls like any other; default: on in sessions of coding "
+    "agents."
 )
 PORT: Final = number(int, "PORT", 0, 65_535)
 PORT_OR_OFF: Final = number(int, "PORT", 0, 65_535, off=True)

@@ -58,15 +58,17 @@ def inspect(settings: InspectSettings) -> None:
     if settings.listen:
         _listen(settings)
         return
+    from tidegauge._elements import MOST_OF_A_FILE
     from tidegauge.receivers.otlp.decoding import READ_LIMITS, MalformedRequestError
     from tidegauge.receivers.otlp.span_files import decode_file
 
     spans: list[SpanData] = []
+    limits = READ_LIMITS._replace(unread=True, elements=MOST_OF_A_FILE)
     for name in settings.files:
         with click.open_file(name, "rb") as file:
             data: bytes = file.read()
         try:
-            found = decode_file(data, READ_LIMITS._replace(unread=True, elements=None))
+            found = decode_file(data, limits)
         except MalformedRequestError as error:
             raise ConfigurationError(f"{name}: {error}") from error
         if not found:
@@ -85,7 +87,7 @@ def _listen(settings: InspectSettings) -> None:
     receiver_settings = ReceiverSettings(
         grpc=None,
         http=Listener(port=settings.port),
-        read=READ_LIMITS._replace(unread=True, elements=None),
+        read=READ_LIMITS._replace(unread=True),
     )
     receiver = Receiver(receiver_settings, traces)
     print_line(f"OTLP over HTTP: {receiver.urls['http']}", err=True)

@@ -147,7 +147,7 @@ class StepInputSettings(InputSettings):
         "Compare arguments and results exactly, as live runs with normalise='exact' do; off, "
         "without known noise: times, durations, ids, temporary names.",
     )
-    detect_polls: bool = setting(SWITCH, True, DETECT_POLLS_HELP)
+    detect_polls: bool | None = setting(SWITCH, None, DETECT_POLLS_HELP)
 
 
 @dataclass(frozen=True, kw_only=True)

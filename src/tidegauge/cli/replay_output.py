@@ -78,7 +78,7 @@ class RecordedRuns:
         *,
         loop_code: Literal["text", "gui"] = "text",
         normaliser: Comparison = "volatile",
-        detect_polls: bool = True,
+        detect_polls: bool | None = None,
     ) -> None:
         self.engine = Engine(
             clock=None,

@@ -53,7 +53,7 @@ class ReportData:
         *,
         loop_code: Literal["text", "gui"] = "text",
         exact: bool = False,
-        detect_polls: bool = True,
+        detect_polls: bool | None = None,
     ) -> None:
         self.runs = RecordedRuns(
             policy,

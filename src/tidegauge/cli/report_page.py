@@ -49,7 +49,7 @@ def write_report(
     t_max: TMax = None,
     loop_code: Literal["text", "gui"] = "text",
     exact: bool = False,
-    detect_polls: bool = True,
+    detect_polls: bool | None = None,
     policy: Policy | None = None,
     ignore_actions: Sequence[str] = (),
     embed: Embedder = tf_idf,

@@ -49,6 +49,8 @@ __all__ = ["ServeSettings", "invitation", "serve"]
 _TOKEN: Final = "TIDEGAUGE_SERVE_TOKEN"  # noqa: S105 -- the name of a variable
 _FORWARD_TOKEN: Final = "TIDEGAUGE_SERVE_FORWARD_TOKEN"  # noqa: S105
 _MEBIBYTE: Final = 1024 * 1024
+_PENDING: Final = 3
+"""The part of the memory of what is open that calls may take which wait for spans around them."""
 _CLOSING: Final = 0.1
 """Share of the time for the shutdown in which files and providers are closed."""
 
@@ -316,7 +318,10 @@ def _receiver_settings(settings: ServeSettings) -> ReceiverSettings:
         read=ReadLimits(
             settings.max_request_spans, settings.max_attributes, settings.max_attribute_length
         ),
-        assembly=settings.assembly_limits._replace(state_bytes=settings.max_state_bytes),
+        assembly=settings.assembly_limits._replace(
+            state_bytes=settings.max_state_bytes,
+            pending_bytes=settings.max_state_bytes // _PENDING,
+        ),
         queued_spans=settings.max_queued_spans,
         forwarding=_forwarding(settings),
     )

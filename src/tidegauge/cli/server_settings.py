@@ -124,7 +124,7 @@ class MeasuringSettings(ServerSettings):
     page: bool = setting(SWITCH, True, "Serve the live page at /; off, / serves the metrics, too.")
     task_group: str | None = setting(TEXT, None, "Task group of runs that name none.")
     t_max: int | None = setting(COUNT, None, "Turns within which success counts towards AUV.")
-    detect_polls: bool = setting(SWITCH, True, DETECT_POLLS_HELP)
+    detect_polls: bool | None = setting(SWITCH, None, DETECT_POLLS_HELP)
     repetition: bool = setting(
         SWITCH, True, "Measure how similar each action is to earlier ones: near-loops, stagnation."
     )

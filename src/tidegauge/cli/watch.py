@@ -81,7 +81,7 @@ class WatchSettings:
     )
     guard: Any = setting(GUARD, None, GUARD_HELP)
     guard_share: float = setting(GUARD_SHARE, 1.0, GUARD_SHARE_HELP)
-    detect_polls: bool = setting(SWITCH, True, DETECT_POLLS_HELP)
+    detect_polls: bool | None = setting(SWITCH, None, DETECT_POLLS_HELP)
     contents: bool = setting(
         FLAG, False, "Show prompts, arguments and results; off, show digests of them."
     )

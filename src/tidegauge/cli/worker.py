@@ -17,6 +17,7 @@ import click
 from tidegauge.cli.command_settings import (
     COUNT,
     FILE,
+    FLAG,
     POLICY,
     SECONDS,
     SWITCH,
@@ -49,6 +50,11 @@ class WorkerCommandSettings(MeasuringSettings):
 
     kafka: str = setting(TEXT, MISSING, "Brokers: HOST:PORT, separated by commas.")
     topic: str = setting(TEXT, MISSING, "The topic that the gateways write to.")
+    repetition: bool = setting(
+        FLAG,
+        False,
+        "Measure how similar each action is to earlier ones: needs gateways with --kafka-contents.",
+    )
     format: str = setting(
         one_of("gateway", "otlp"),
         "gateway",

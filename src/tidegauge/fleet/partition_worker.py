@@ -69,8 +69,8 @@ class WorkerSettings:
     limits: AssemblyLimits = ASSEMBLY_LIMITS
     max_state_bytes: int = MAX_STATE_BYTES
     t_max: int | None = None
-    detect_polls: bool = True
-    repetition: bool = True
+    detect_polls: bool | None = None
+    repetition: bool = False
     max_groups: int = 200
     max_actions: int = 50
     commit_seconds: float = 1.0

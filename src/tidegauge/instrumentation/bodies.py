@@ -15,14 +15,13 @@ import functools
 import inspect
 import sys
 import types
-import weakref
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextvars import copy_context
 from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
 from typing import Any, Final, Protocol, TypeAlias
 
 from tidegauge._canonical import bases, namespace
-from tidegauge._critical import defer, here, interrupted
+from tidegauge._critical import defer, defer_if_unused, here, interrupted
 from tidegauge._guard import guarded
 from tidegauge.events import ABSENT
 
@@ -110,10 +109,10 @@ def _plain(function: _Function, begin: Begin) -> _Function:
             else:
                 with scope:
                     result = [function(*args, **kwargs)]
+            return _end_with(scope, result)
         except BaseException as error:
             _end_failed(scope, error)
             raise
-        return _end_with(scope, result)
 
     return wrapper
 
@@ -128,10 +127,10 @@ def _coroutine(function: _Function, begin: Begin) -> _Function:
         try:
             with scope:
                 result = [await function(*args, **kwargs)]
+            return _end_with(scope, result)
         except BaseException as error:
             _end_failed(scope, error)
             raise
-        return _end_with(scope, result)
 
     return wrapper
 
@@ -170,7 +169,11 @@ def _generator(function: _Function, begin: Begin) -> _Function:
         except BaseException as error:
             _end_failed(scope, error, items)
             raise
-        _end(scope, items if result is None else result)
+        try:
+            scope.end(items if result is None else result)
+        except BaseException as error:
+            _end_failed(scope, error, items)
+            raise
         return result
 
     return wrapper
@@ -214,7 +217,12 @@ def _async_generator(function: _Function, begin: Begin) -> _Function:
                     with scope:
                         item = await body.asend(given)
         except StopAsyncIteration:
-            _end(scope, items)
+            pass
+        except BaseException as error:
+            _end_failed(scope, error, items)
+            raise
+        try:
+            scope.end(items)
         except BaseException as error:
             _end_failed(scope, error, items)
             raise
@@ -245,15 +253,6 @@ def _keep(items: list[Any], item: Any) -> None:
         items.append(item)
 
 
-def _end(scope: CallScope, result: object = ABSENT) -> None:
-    """End a call; if an exception arrives meanwhile, it ends with the next ordinary call."""
-    try:
-        scope.end(result)
-    except BaseException:
-        defer(functools.partial(scope.end_quietly, result))
-        raise
-
-
 def _end_failed(scope: CallScope, error: BaseException, result: object = ABSENT) -> None:
     """End a call that an exception ended, which may have arrived before the scope was left."""
     try:
@@ -268,24 +267,26 @@ def _end_failed(scope: CallScope, error: BaseException, result: object = ABSENT)
 def _end_with(scope: CallScope, held: list[Any]) -> Any:
     """End the call with its result, or once what it returned is done.
 
+    Call it where ``_end_failed`` handles what it raises.
+
     Args:
         scope: what is around the call.
         held: the result, which nothing else of ours refers to.
     """
     kind = type(held[0])  # not isinstance, which evaluates a lazy proxy
     if id(kind) in _PLAIN:
-        _end(scope, held[0])
+        scope.end(held[0])
     elif id(kind) in _BODIES:
         if _references(held) == _ALONE and not _has_begun(held[0]):
             return _later(_kind_of(held[0]), scope, held.pop())
-        _end(scope)  # others may continue it: it is theirs
+        scope.end()  # others may continue it: it is theirs
     elif future := next((base for base in _FUTURES if issubclass(kind, base)), None):
         if not _end_when_done(scope, future, held[0]):
-            _end(scope)
+            scope.end()
     elif any("__await__" in namespace(base) for base in bases(kind)):
-        _end(scope)  # it may be more than to be awaited: it is given as it is
+        scope.end()  # it may be more than to be awaited: it is given as it is
     else:
-        _end(scope, held[0])
+        scope.end(held[0])
     return held[0]
 
 
@@ -344,14 +345,18 @@ def _end_when_done(scope: CallScope, kind: Any, future: Any) -> bool:
     return True
 
 
+class _NeverBegun(GeneratorExit):
+    """What a body was called for is not needed. It is reported at an ordinary moment."""
+
+
 def _later(kind: Callable[[_Function, Begin], _Function], scope: CallScope, body: Any) -> Any:
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallScope:
-        unused.detach()
+        in_use()
         return scope
 
     wrapped = kind(lambda: body, begin)()
-    unused = weakref.finalize(wrapped, scope.end_quietly, error=GeneratorExit())
-    unused.atexit = False
+    end = functools.partial(scope.end_quietly, error=_NeverBegun())
+    in_use = defer_if_unused(wrapped, end)
     return wrapped
 
 

@@ -43,7 +43,7 @@ class Run:
     ...     run.finish(success=True)
     """
 
-    __slots__ = ("_open",)
+    __slots__ = ("__weakref__", "_open")
 
     def __init__(self, opened: OpenRun) -> None:
         self._open = opened
@@ -243,6 +243,7 @@ class Run:
 
     def __enter__(self) -> Self:
         try:
+            self._open.watch(self)
             self._open.start()
             self._open.enter()
         except BaseException as error:  # of a signal handler: there will be no __exit__

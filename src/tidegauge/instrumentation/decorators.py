@@ -266,14 +266,18 @@ def _arguments(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, 
 class _AgentCall:
     """One call of an agent as a run."""
 
-    __slots__ = ("_run", "_success")
+    __slots__ = ("__weakref__", "_begun", "_run", "_success")
 
     def __init__(self, opened: OpenRun, success: Success | None) -> None:
         self._run = opened
         self._success = success
-        opened.start()
+        self._begun = False
 
     def __enter__(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._run.watch(self)
+            self._run.start()
         self._run.enter()
 
     def __exit__(self, *raised: object) -> None:

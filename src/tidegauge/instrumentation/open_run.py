@@ -20,8 +20,8 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 from opentelemetry import context as otel_context
 
 from tidegauge._canonical import class_name, failure_text
-from tidegauge._critical import defer, here, interrupted, reset_after_fork
-from tidegauge._guard import arrived_from_outside, guarded
+from tidegauge._critical import defer, defer_if_unused, here, interrupted, reset_after_fork
+from tidegauge._guard import guarded
 from tidegauge.errors import CallBlocked, RunStopped
 from tidegauge.events import (
     ABSENT,
@@ -216,6 +216,13 @@ def _undo(token: Token[Any]) -> None:
         pass
 
 
+class _Abandoned(BaseException):
+    """Nothing is left that could end the run."""
+
+
+_ABANDONED: Final = _Abandoned()
+
+
 class OpenRun:
     """One run from its start to its end, current while its body runs.
 
@@ -239,6 +246,8 @@ class OpenRun:
         self.closed = False
         self._decision: Decision = GO_ON  # the last one, kept when it is closed
         self._current: Current | None = None
+        self._ending: tuple[RecordedRun, BaseException | None] | None = None
+        self._watched: Callable[[], object] | None = None
         self._lock = threading.Lock()  # of the turns
         self._turns = OpenTurns()  # with open spans, or blocked: nothing to observe
         self._last: Turn | None = None
@@ -272,7 +281,10 @@ class OpenRun:
     @guarded("run.open", default=None)
     def start(self) -> None:
         """Open the run. :meth:`enter` makes it the current one."""
-        recorded = self._recorded = get_recorder().start_run(self.event, request=self._request)
+        recorded = get_recorder().make_run(self.event)
+        recorded.request = self._request
+        self._recorded = recorded  # before it is open: an exception may arrive while it opens
+        recorded.start()
         reset_after_fork(self)
         self.event = recorded.event
         context = recorded.context if recorded.owns_span else None
@@ -281,7 +293,18 @@ class OpenRun:
     def _reset_after_fork(self) -> None:
         # A run of the parent process does not continue in the child.
         self._recorded, self.closed = None, True
+        self._ending = None
         self._lock = threading.Lock()
+
+    def watch(self, scope: object) -> None:
+        """End the run if what must end it is freed without having done so.
+
+        Where an exception of a signal handler arrives at the wrong moment, nothing else ends it.
+
+        Args:
+            scope: its ``with`` block, or its call; the run must not refer to it.
+        """
+        self._watched = defer_if_unused(scope, partial(self._end, _ABANDONED))
 
     def enter(self) -> None:
         """The body starts or continues: make the run current, even if it could not be opened."""
@@ -417,16 +440,20 @@ class OpenRun:
             self._current.forget()
         if self.event.task is not None:  # a copied context may keep this object for long
             self.event = replace(self.event, task=None)
-        recorded, self._recorded = self._recorded, None
+        if self._recorded is not None:  # nothing that can be interrupted comes between these
+            self._ending = self._recorded, error
+            self._recorded = None
         self._current, self.closed = None, True
-        if recorded is None:
-            return
-        try:
-            self._report_end(recorded, error)
-        except BaseException as arrived:
-            if arrived_from_outside(arrived):
-                defer(partial(self._report_end, recorded, error))
-            raise
+        if self._ending is not None:  # an exception may have arrived while it was reported
+            try:
+                self._report_end(*self._ending)
+            except BaseException:
+                # The traceback of the error may hold what is watched: it would never be freed.
+                self._ending = self._ending[0], _ABANDONED
+                raise
+            self._ending = None
+        if self._watched is not None:
+            self._watched()
 
     @guarded("run.close", default=None)
     def _report_end(self, recorded: RecordedRun, error: BaseException | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tidegauge._canonical import ValueCache
-from tidegauge._guard import guarded
+from tidegauge._guard import arrived_from_outside, guarded
 from tidegauge.events import (
     Decision,
     Outcome,
@@ -63,8 +63,8 @@ class EngineSink:
         try:
             engine = self.engine
             return engine.issue(engine.digester.step(event), self._live, full=self.all_signals)
-        except Exception:
-            self._switch_off(event.run)
+        except Exception as error:
+            self._switch_off(event.run, error)
             raise
 
     def step_observed(self, event: Outcome) -> Decision:
@@ -72,8 +72,8 @@ class EngineSink:
         try:
             engine = self.engine
             return engine.observe(engine.digest_outcome(event), self._live, full=self.all_signals)
-        except Exception:
-            self._switch_off(event.run)
+        except Exception as error:
+            self._switch_off(event.run, error)
             raise
 
     def digest_step(self, event: Step, cache: ValueCache | None = None) -> DigestedStep:
@@ -85,32 +85,32 @@ class EngineSink:
         """
         try:
             return self.engine.digester.step(event, cache)
-        except Exception:
-            self._switch_off(event.run)
+        except Exception as error:
+            self._switch_off(event.run, error)
             raise
 
     def digest_outcome(self, event: Outcome, cache: ValueCache | None = None) -> DigestedOutcome:
         """The digested result; as :meth:`digest_step`."""
         try:
             return self.engine.digest_outcome(event, cache)
-        except Exception:
-            self._switch_off(event.run)
+        except Exception as error:
+            self._switch_off(event.run, error)
             raise
 
     def issue(self, step: DigestedStep) -> Decision:
         """Take a digested action, and ask the policy."""
         try:
             return self.engine.issue(step, self._live, full=self.all_signals)
-        except Exception:
-            self._switch_off(step.run)
+        except Exception as error:
+            self._switch_off(step.run, error)
             raise
 
     def observe(self, outcome: DigestedOutcome) -> Decision:
         """Take a digested result, and ask the policy."""
         try:
             return self.engine.observe(outcome, self._live, full=self.all_signals)
-        except Exception:
-            self._switch_off(outcome.run)
+        except Exception as error:
+            self._switch_off(outcome.run, error)
             raise
 
     def nudged(self, run: str, nudge: Decision) -> None:
@@ -146,10 +146,10 @@ class EngineSink:
         state = _state(run)
         return None if state is None else self.policy.in_force(run.started, state.exceeded)
 
-    def _switch_off(self, run_id: str) -> None:
+    def _switch_off(self, run_id: str, error: Exception) -> None:
         """After an internal error, the policy makes no more decisions on the run."""
         run = self.engine.get(run_id)
-        if run is not None:
+        if run is not None and not arrived_from_outside(error):
             run.unguarded = True
 
 

@@ -193,7 +193,8 @@ class Settings:
         detect_polls: take calls that wait for polls, as if their tools were declared so: commands
             that sleep, follow a log or wait for a process, coding agents' own tools for output that
             is still to come, and looks at what another call has started. They raise no signal
-            within the same allowance: 60 steps without a new result.
+            within the same allowance: 60 steps without a new result. By default that is done in
+            sessions of coding agents (``tidegauge watch``).
         extractors: derive from calls and their results where the agent is, what it sees there and
             what it has to do, for every run that does not report this.
         t_max: turns within which success counts towards AUV, for runs that name none.
@@ -291,7 +292,7 @@ class Settings:
     policy: FilePath | None = None
     observe_only: bool = False
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
-    detect_polls: bool = True
+    detect_polls: bool | None = None
     extractors: Iterable[Extractor] = ()
     t_max: Count | None = None
     t_max_by_group: Mapping[str, Count] = field(default_factory=dict)

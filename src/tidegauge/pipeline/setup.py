@@ -300,7 +300,12 @@ class Pipeline:
             plain=settings.record_contents,
             normaliser=settings.normaliser,
         )
-        lines = JsonlSink(self._writer, contents, declarations=settings.tools)
+        lines = JsonlSink(
+            self._writer,
+            contents,
+            declarations=settings.tools,
+            detect_polls=settings.detect_polls,
+        )
         self._recording = RecordingSink(sink, lines)
         return self._recording
 

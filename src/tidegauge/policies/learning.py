@@ -114,7 +114,7 @@ class ExampleSink:
         on_example: Callable[[Example], None],
         *,
         exact: bool = False,
-        detect_polls: bool = True,
+        detect_polls: bool | None = None,
     ) -> None:
         self._on_example = on_example
         self._open: dict[str, tuple[RunStarted, list[RunFeatures]]] = {}

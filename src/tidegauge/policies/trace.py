@@ -205,7 +205,7 @@ class TraceSink:
         rules: Policy | None = None,
         guards: Iterable[str] = (),
         exact: bool = False,
-        detect_polls: bool = True,
+        detect_polls: bool | None = None,
     ) -> None:
         self._rules = rules
         self._guards = [FOREIGN_GUARDS[name] for name in guards]

@@ -6,10 +6,10 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from tidegauge._canonical import ValueCache
 from tidegauge._critical import here, reset_after_fork
@@ -47,8 +47,14 @@ _NO_LOCK: Final = nullcontext()
 class Lines(Protocol):
     """Receives lines."""
 
-    def add(self, line: bytes, /) -> None:
-        """Add one line, without its newline."""
+    def add(self, line: bytes, once: Iterator[bytes] | None = None, /) -> None:
+        """Add one line, without its newline.
+
+        Args:
+            line: the line.
+            once: has the line as its only element, or none if the line was added before. It is
+                added and taken out in one step, that an exception cannot come between.
+        """
 
 
 class JsonlSink:
@@ -67,6 +73,7 @@ class JsonlSink:
         lines: receives the lines.
         contents: encodes contents.
         declarations: declared tools by name, as for the engine.
+        detect_polls: whether calls that wait are taken for polls, as for the engine.
         clock: seconds.
     """
 
@@ -76,11 +83,13 @@ class JsonlSink:
         contents: ContentEncoder,
         *,
         declarations: Mapping[str, ToolDeclaration] | None = None,
+        detect_polls: bool | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._lines = lines
         self._contents = contents
         self._declarations = dict(declarations or {})
+        self._detect_polls = detect_polls
         self._clock = clock
         self._runs: dict[str, _OpenRun] = {}
         reset_after_fork(self)
@@ -93,6 +102,9 @@ class JsonlSink:
         known = self._runs.get(run)
         return _NO_LOCK if known is None else known.lock
 
+    def _detects(self, event: RunStarted) -> bool:
+        return event.detect_polls if self._detect_polls is None else self._detect_polls
+
     @guarded("jsonl", default=None)
     def run_started(self, event: RunStarted, *, t_max: int | None = None) -> None:
         """A run began.
@@ -101,8 +113,7 @@ class JsonlSink:
             event: the start.
             t_max: turns within which success counts, as in the engine.
         """
-        self._runs[event.run] = _OpenRun()
-        self._write(
+        line = encoded(
             {
                 "type": "start",
                 "run": event.run,
@@ -119,9 +130,12 @@ class JsonlSink:
                 "reach": event.reach if event.reach != "adjacent" else None,
                 "parent": event.parent,
                 "trace_id": event.trace_id,
+                "detect_polls": self._detects(event) or None,
                 "time": moment(event.time),
             }
         )
+        run = self._runs[event.run] = _OpenRun(line)
+        self._lines.add(*run.start)
 
     @guarded("jsonl", default=None)
     def step_line(
@@ -247,10 +261,17 @@ class JsonlSink:
 
     @guarded("jsonl", default=None)
     def run_ended(self, event: RunEnded) -> None:
-        """A run ended."""
-        run = self._runs.pop(event.run, None)
+        """A run ended. If an exception has arrived meanwhile, a second call does what is left."""
+        run = self._runs.get(event.run)
         if run is None:
             return
+        if run.end is None:
+            run.end = _once(encoded(self._end_line(run, event)))
+        self._lines.add(*run.start)
+        self._lines.add(*run.end)
+        self._runs.pop(event.run, None)
+
+    def _end_line(self, run: _OpenRun, event: RunEnded) -> dict[str, Any]:
         with here.critical, run.lock:  # events being reported come first
             self._write_waiting(run)
         line: dict[str, Any] = {
@@ -270,7 +291,7 @@ class JsonlSink:
             line["policy"] = event.policy._asdict()
         if event.refused_calls:
             line["refused_calls"] = event.refused_calls
-        self._write(line)
+        return line
 
     def _write_waiting(self, run: _OpenRun) -> None:
         """Write the waiting step, because another event comes before its result."""
@@ -388,10 +409,20 @@ class _Issued(NamedTuple):
     calls: int
 
 
-class _OpenRun:
-    __slots__ = ("last", "lock", "unobserved", "waiting")
+_Once: TypeAlias = tuple[bytes, Iterator[bytes]]
 
-    def __init__(self) -> None:
+
+def _once(line: bytes) -> _Once:
+    """A line to add once, as ``Lines.add`` takes it."""
+    return line, iter((line,))
+
+
+class _OpenRun:
+    __slots__ = ("end", "last", "lock", "start", "unobserved", "waiting")
+
+    def __init__(self, start: bytes) -> None:
+        self.start = _once(start)
+        self.end: _Once | None = None
         self.lock = threading.RLock()  # re-entrant: its end is reported while it ends
         self.last: int | None = None
         self.waiting: dict[str, Any] | None = None  # the line of the last step, before its result

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast, get_args
 
 import orjson
 
-from tidegauge._elements import TooManyElementsError
+from tidegauge._elements import MOST_OF_A_FILE, TooManyElementsError
 from tidegauge._json import bounded_json
 from tidegauge.errors import StepEventError
 from tidegauge.events import (
@@ -75,7 +75,7 @@ def parse_line(line: bytes) -> StepEvent:
     tidegauge.errors.StepEventError: action is a number; use a string
     """
     try:
-        data = bounded_json(line, most=None)
+        data = bounded_json(line, MOST_OF_A_FILE)
     except TooManyElementsError as error:
         raise StepEventError(f"the line has {error}") from None
     except orjson.JSONDecodeError as error:
@@ -121,6 +121,7 @@ def _run_started(data: Mapping[str, Any]) -> RunStarted:
         goal=_identity(data, "goal"),
         reach=_reach(data),
         time=_time(data),
+        detect_polls=_flag(data, "detect_polls") or False,
     )
 
 

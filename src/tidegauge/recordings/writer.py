@@ -10,8 +10,9 @@ import stat
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Final
 
 from tidegauge import catalog
@@ -73,6 +74,7 @@ class LineWriter:
             raise ConfigurationError(
                 "A limit of the recording is out of range; use at least 1, for backups at least 0."
             )
+        self._awake = self._closing = False
         self._template = os.fspath(path)
         self._max_lines = max_lines
         self._max_waiting_bytes = max_waiting_bytes
@@ -98,11 +100,16 @@ class LineWriter:
         """Lines that wait to be written."""
         return len(self._waiting)
 
-    def add(self, line: bytes) -> None:
-        """Add one line, without its newline. Never waits for the disk, never raises."""
+    def add(self, line: bytes, once: Iterator[bytes] | None = None) -> None:
+        """Add one line, without its newline. Never waits for the disk, never raises.
+
+        Args:
+            line: the line.
+            once: see :class:`~tidegauge.recordings.jsonl_sink.Lines`.
+        """
         size = len(line)
         with here.critical, self._lock:
-            if self._closing.is_set():
+            if self._closing:
                 self.dropped["closed"] += 1
                 return
             if (
@@ -111,10 +118,14 @@ class LineWriter:
             ):
                 self.dropped["queue_full"] += 1
                 return
-            self._waiting.append(line)
+            if once is None:
+                self._waiting.append(line)
+            else:
+                self._waiting.extend(once)
             self._waiting_bytes += size
-            if not self._wake.is_set():
-                self._wake.set()
+            if not self._awake:
+                self._awake = True
+                self._wake.put(None)
 
     def counts(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
         """Lines written and lost, as metrics."""
@@ -130,20 +141,20 @@ class LineWriter:
         done = threading.Event()
         with here.critical, self._lock:
             lost = sum(self.dropped.values())
-            if self._closing.is_set():
+            if self._closing:
                 return not self._waiting
             self._flushes.append(done)
-            self._hurry.set()
-            self._wake.set()
+            self._hurry.put(None)
+            self._wake.put(None)
         written = done.wait(max(deadline - time.monotonic(), 0.0))
         return written and sum(self.dropped.values()) == lost
 
     def close(self, seconds: float = 5.0) -> None:
         """Write the waiting lines and close the file; after ``seconds``, count the rest as lost."""
         with here.critical, self._lock:
-            self._closing.set()
-            self._hurry.set()
-            self._wake.set()
+            self._closing = True
+            self._hurry.put(None)
+            self._wake.put(None)
         self._thread.join(seconds)
         if self._thread.is_alive():  # the disk is stalled
             with here.critical, self._lock:
@@ -164,31 +175,35 @@ class LineWriter:
         self._taken = 0  # lines of the thread's batch that are neither written nor lost yet
         self._aborted = False
         self._flushes: list[threading.Event] = []  # set when what waits with them is written
-        self._wake = threading.Event()
-        self._hurry = threading.Event()  # do not wait for more lines
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="tidegauge-jsonl", daemon=True)
+        # Queues written in C: an exception that arrives in Event.set() leaves its lock locked.
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._awake = False  # whether what wakes the thread is in the queue
+        self._hurry: SimpleQueue[None] = SimpleQueue()  # do not wait for more lines
+        self._closing = False
+        self._thread: threading.Thread = threading.Thread(
+            target=self._run, name="tidegauge-jsonl", daemon=True
+        )
 
     def _reset_after_fork(self) -> None:
         """Continue after a fork: the child has the file, but neither the thread nor its lines."""
         self.written = self._file.lines = 0
         self.dropped = dict.fromkeys(self.dropped, 0)
-        closed = self._closing.is_set()
+        closed = self._closing
         self._begin()
         if closed:
-            self._closing.set()
+            self._closing = True
             return
         self._file.move_to(self.path)
         self._thread.start()
 
     def _run(self) -> None:
         while True:
-            self._wake.wait()
-            self._hurry.wait(_GATHER_SECONDS)
-            self._wake.clear()
-            self._hurry.clear()
-            closing = self._closing.is_set()  # read last: a close in between has set all three
+            self._wake.get()
+            with contextlib.suppress(Empty):
+                self._hurry.get(timeout=_GATHER_SECONDS)
             with here.critical, self._lock:
+                self._awake = False
+                closing = self._closing
                 flushes, self._flushes = self._flushes, []
                 batch = list(self._waiting)
                 self._taken = len(batch)

@@ -68,6 +68,7 @@ class RunSettings:
         max_period: longest cycle that TIDE's loop ratio detects, in steps.
         max_distinct: distinct results and (action, result) pairs that a run remembers.
         directed: whether exits lead one way only.
+        detect_polls: whether calls that wait are taken for polls; ``None``, as a run's start says.
         repetition: whether runs measure the similarity of their actions.
         features: whether runs have the features of learned scores.
         loop_code: how loops are read, see :class:`~tidegauge.streaming_metrics.loops.GuiLoops`.
@@ -79,6 +80,7 @@ class RunSettings:
     max_period: int = 10_000
     max_distinct: int = 10_000
     directed: bool = False
+    detect_polls: bool | None = None
     repetition: bool = False
     features: bool = False
     loop_code: Literal["text", "gui"] = "text"

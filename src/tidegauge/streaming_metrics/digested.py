@@ -142,7 +142,7 @@ class DigestedOutcome(NamedTuple):
         empty: whether the results are empty, or say only that nothing was found.
         negative: whether they say that it failed, or that nothing was found.
         noise: for each result, the kinds of known noise that were left out of it; empty, of none.
-        numbers: the numbers in its only result, where they are at hand.
+        numbers: the numbers in its first result, where they are at hand.
     """
 
     run: str
@@ -345,7 +345,9 @@ class Digester:
             digest: bytes | Absent | None = ABSENT
             whole: bytes | None = None
             if outcome is not ABSENT:
-                digest, whole, left_out, text = content_digests(outcome, normaliser, cache)
+                digest, whole, left_out, read = content_digests(outcome, normaliser, cache)
+                if not results:
+                    text = read
                 if left_out:
                     noise[len(results)] = left_out
                 comparable = comparable and digest is not None
@@ -389,7 +391,7 @@ class Digester:
             empty,
             negative,
             [noise.get(i, ()) for i in range(len(results))] if noise and comparable else (),
-            None if text is None or len(results) > 1 else numbers_in(text),
+            None if text is None else numbers_in(text),
         )
         return made(DigestedOutcome, fields)
 

@@ -35,6 +35,7 @@ from tidegauge.streaming_metrics.records import FinishedRun
 from tidegauge.streaming_metrics.run import Decider, MeasuredRun
 from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
 from tidegauge.streaming_metrics.snapshot import GroupSnapshot, Snapshot
+from tidegauge.streaming_metrics.step_history import StepHistory
 from tidegauge.streaming_metrics.totals import Totals
 
 __all__ = ["Engine", "Held"]
@@ -80,7 +81,8 @@ class Engine:
             replaces the search for gain.
         declarations: what is declared of tools, by their names.
         detect_polls: whether calls that wait, and looks at what another call has started, are taken
-            for polls; see :mod:`~tidegauge.streaming_metrics.polls`.
+            for polls, see :mod:`~tidegauge.streaming_metrics.polls`; ``None``, as the start of the
+            run says.
         repetition: whether runs measure the similarity of their actions, which reads the words
             of every call.
         features: whether runs have the features of learned scores, which reads the texts of every
@@ -118,7 +120,7 @@ class Engine:
         directed: bool = False,
         distance: Distance | None = None,
         declarations: Mapping[str, ToolDeclaration] | None = None,
-        detect_polls: bool = True,
+        detect_polls: bool | None = None,
         repetition: bool = True,
         features: bool = False,
         loop_code: Literal["text", "gui"] = "text",
@@ -138,6 +140,7 @@ class Engine:
             max_period=max_period,
             max_distinct=max_distinct,
             directed=directed,
+            detect_polls=detect_polls,
             repetition=repetition or features,
             features=features,
             loop_code=loop_code,
@@ -149,7 +152,7 @@ class Engine:
             words=repetition or features,
             clues=features,
             contents=event_log is not None and event_log.contents,
-            polls=detect_polls,
+            polls=detect_polls is not False,
         )
         self._distance = distance
         self._clock = clock
@@ -168,6 +171,7 @@ class Engine:
         self._runs: OrderedDict[str, MeasuredRun] = OrderedDict()  # least recently seen first
         self._groups: dict[GroupKey, Group] = {}  # replaced, never modified
         self._pending: list[_Change] = []  # not added to the groups yet
+        self._unreported: dict[str, _Unreported] = {}  # ends that not all have learnt of
         self._pairs = BoundedNames[tuple[str, str]](limit=self._max_groups, other=(OTHER, OTHER))
         self._arms = BoundedNames[str](limit=_MEMORY_ARMS, other=OTHER)
         self._actions = BoundedNames[str](limit=self._max_actions, other=OTHER)
@@ -496,28 +500,46 @@ class Engine:
 
     def _end(self, event: RunEnded) -> RunReport | None:
         faults: list[tuple[str, Exception]] = []
+        left = None
+        if self._unreported:
+            left = self._unreported.get(event.run)
+            self._report_left()
         with here.critical, self._ending:
             run = self._runs.get(event.run)
             if run is None:
-                return None
+                return None if left is None else left.report
             with run.lock:
                 finished = run.end(event)
                 report = run.report()
                 change = [_Change(run.group, finished, run.counted)]
+            unreported = _Unreported(threading.get_ident(), report, run.history)
             with self._lock:
                 # In one step: a reader finds the run either among the active ones or in its group.
                 # No call between, so that an exception of a signal handler cannot lose it.
                 if event.run in self._runs:
                     del self._runs[event.run]
                 self._pending += change
+                self._unreported[event.run] = unreported
             if len(self._pending) >= _MAX_PENDING:
                 faults = self._add_up()
         read, run.faults = run.faults, []
         _record([*read, *faults])
-        self._report_end(report)
-        if self._event_log is not None and run.history is not None:
-            self._event_log.run_ended(report, run.history)
+        self._report(event.run, unreported)
         return report
+
+    def _report(self, run: str, ended: _Unreported) -> None:
+        """Report an end to those who listen; a second time, what was left is reported."""
+        self._report_end(ended.report)
+        if self._event_log is not None and ended.history is not None:
+            self._event_log.run_ended(ended.report, ended.history)
+        self._unreported.pop(run, None)
+
+    def _report_left(self) -> None:
+        """Report the ends in whose reports an exception has arrived, in this thread."""
+        me = threading.get_ident()
+        for run, ended in list(self._unreported.items()):
+            if ended.thread == me:
+                self._report(run, ended)
 
     @guarded("engine.on_finished", default=None)
     def _report_end(self, report: RunReport) -> None:
@@ -553,6 +575,14 @@ class Engine:
 
 
 _EMPTY: Final = Group()
+
+
+class _Unreported(NamedTuple):
+    """An end that is being reported, by a thread."""
+
+    thread: int
+    report: RunReport
+    history: StepHistory | None
 
 
 class _Change(NamedTuple):

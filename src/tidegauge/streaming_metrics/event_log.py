@@ -111,15 +111,18 @@ class EventLog:
         """A run ended."""
         ended = EndedRun(report.replaced(loops=[]), history)
         with here.critical, self._lock:
-            self._ended[history.number] = ended
+            if history.number in self._ended:
+                return  # an exception has arrived in the middle of this
+            known = report.model in self._spent or len(self._spent) < _MAX_MODELS
+            model = report.model if known else None
+            spent = self._spent.get(model, Spent())
+            if report.tokens is not None:
+                spent = Spent(spent.tokens + report.tokens, spent.lost + (report.lost_tokens or 0))
+            self._ended[history.number] = ended  # nothing can come between these
+            if report.tokens is not None:
+                self._spent[model] = spent
             if len(self._ended) > MAX_ENDED:
                 self._ended.popitem(last=False)
-            if report.tokens is not None:
-                known = report.model in self._spent or len(self._spent) < _MAX_MODELS
-                model = report.model if known else None
-                before = self._spent.get(model, Spent())
-                lost = before.lost + (report.lost_tokens or 0)
-                self._spent[model] = Spent(before.tokens + report.tokens, lost)
         history.report("ended", report.steps, report.outcome)
 
     def spent_by_model(self) -> dict[str | None, Spent]:

@@ -7,7 +7,7 @@ because it changes every time and nothing else does, is not left out: it warns.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from tidegauge.catalog import GROUP_LABELS, MetricDefinition
 from tidegauge.streaming_metrics.declaration import (
@@ -52,40 +52,40 @@ class LeftOut(Stateful):
             self.kinds[kind] = self.kinds.get(kind, 0) + 1
 
 
-class _Results:
-    """The last results of one action that are equal but for numbers."""
+class _Results(NamedTuple):
+    """The last results of one action that are equal but for numbers; kept as a plain tuple."""
 
-    __slots__ = ("count", "kept", "places", "shape", "trends", "values")
+    shape: bytes
+    values: tuple[float | bytes, ...]
+    length: int = 1
+    places: tuple[int, ...] = ()
+    trends: tuple[int, ...] = ()  # 1, it rises; -1, it falls; 0, neither
+    kept: tuple[tuple[float | bytes, ...], ...] = ()
 
-    def __init__(self, shape: bytes, values: tuple[float | bytes, ...]) -> None:
-        self.shape = shape
-        self.values = values
-        self.count = 1
-        self.places: list[int] = []
-        self.trends: list[int] = []  # 1, it rises; -1, it falls; 0, neither
-        self.kept: list[list[float | bytes]] = []  # a deque of none takes 600 bytes
-
-    def take(self, values: tuple[float | bytes, ...]) -> None:
-        """Take the next result of this shape."""
-        before, self.values = self.values, values
-        places = [i for i, one in enumerate(values) if one != before[i]]
-        found = [values[i] for i in places]
-        if places and self.count == 1:
-            self.places = places
-            self.trends = [_trend(before[i], values[i]) for i in places]
-            self.kept.append([before[i] for i in places])
+    def with_next(self, values: tuple[float | bytes, ...]) -> _Results:
+        """With the next result of this shape."""
+        before = self.values
+        places = tuple([i for i, one in enumerate(values) if one != before[i]])
+        found = tuple([values[i] for i in places])
+        trends = tuple([_trend(before[i], values[i]) for i in places])
+        if places and self.length == 1:
+            kept: tuple[tuple[float | bytes, ...], ...] = (
+                tuple([before[i] for i in places]),
+                found,
+            )
         elif places and places == self.places and not self._comes_back(found):
-            self.trends = [
-                trend if trend and trend == _trend(before[i], values[i]) else 0
-                for i, trend in zip(places, self.trends, strict=True)
-            ]
+            trends = tuple(
+                [
+                    trend if trend == now else 0
+                    for trend, now in zip(self.trends, trends, strict=True)
+                ]
+            )
+            kept = (*self.kept[1 - _REMEMBERED :], found)
         else:
-            self.__init__(self.shape, values)  # type: ignore[misc]
-            return
-        self.kept = [*self.kept[1 - _REMEMBERED :], found]
-        self.count += 1
+            return _Results(self.shape, values)
+        return _Results(self.shape, values, self.length + 1, places, trends, kept)
 
-    def _comes_back(self, values: list[float | bytes]) -> bool:
+    def _comes_back(self, values: tuple[float | bytes, ...]) -> bool:
         for earlier in self.kept:
             for one, other in zip(values, earlier, strict=True):
                 if one == other:
@@ -95,7 +95,7 @@ class _Results:
     @property
     def streak(self) -> int:
         """How many results in a row are equal but for noise; 0, this is not known."""
-        return 0 if self.count < _ENOUGH or any(self.trends) else self.count
+        return 0 if self.length < _ENOUGH or any(self.trends) else self.length
 
 
 def _trend(before: float | bytes, now: float | bytes) -> int:
@@ -113,8 +113,8 @@ class NearStreak(Metric[ObservedStep]):
     results. Other actions may stand between. Known noise is left out before. A call that succeeded
     in changing something has none.
 
-    Read where texts are at hand, of results of at most 4,096 bytes and 64 numbers. A run that is
-    restored from a store begins anew, because no number of a result leaves the process.
+    Read where texts are at hand, of results of at most 4,096 bytes and 64 numbers. A saved state
+    has the numbers of up to 9 digits; of anything else it has digests.
 
     O(1) a step. Memory: of the last 16 actions, the numbers of 8 results.
 
@@ -131,11 +131,10 @@ class NearStreak(Metric[ObservedStep]):
     """
 
     takes: ClassVar[type] = ObservedStep
-    unsaved: ClassVar[frozenset[str]] = frozenset({"_actions"})
     __slots__ = ("_actions", "current", "maximum")
 
     def __init__(self) -> None:
-        self._actions: EvictingDict[bytes, _Results] = EvictingDict()
+        self._actions: EvictingDict[bytes, tuple[Any, ...]] = EvictingDict()
         self.current = 0
         self.maximum = 0
 
@@ -143,15 +142,15 @@ class NearStreak(Metric[ObservedStep]):
         """Take the next observed step."""
         self.current = 0
         numbers: Numbers | None = step.numbers
-        results = self._actions.pop(step.action, None)
+        known = self._actions.pop(step.action, None)
         if numbers is None or step.changed:
             return
         shape, values = numbers
-        if results is None or results.shape != shape:
+        if known is None or known[0] != shape:
             results = _Results(shape, values)
         else:
-            results.take(values)
-        self._actions[step.action] = results
+            results = _Results(*known).with_next(values)
+        self._actions[step.action] = tuple(results)
         if len(self._actions) > _ACTIONS:
             self._actions.evict()
         self.current = results.streak

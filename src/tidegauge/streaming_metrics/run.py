@@ -150,6 +150,7 @@ class MeasuredRun:
         totals: the sums that it adds to its group.
         baseline: the part of the totals that was counted elsewhere; ``None``, nothing was.
         history: its last steps; ``None``, they are not kept.
+        detects_polls: whether calls that wait are taken for polls.
         lost: metrics that an internal error left incomplete: they are absent from then on.
         unguarded: whether an internal error has switched its policy off.
         policy: the policy's state for this run, opaque to the run.
@@ -171,6 +172,7 @@ class MeasuredRun:
         "actions",
         "agent_name",
         "baseline",
+        "detects_polls",
         "ended",
         "exact_previous",
         "faults",
@@ -217,6 +219,8 @@ class MeasuredRun:
         self.agent_name: str | None = None
         self.group = group
         self.settings = settings
+        detects = settings.detect_polls
+        self.detects_polls = started.detect_polls if detects is None else detects
         self.t_max = t_max
         self.actions = actions
         self.history = history
@@ -314,6 +318,8 @@ class MeasuredRun:
          exact_state, _, noise, polled) = step  # fmt: skip
         t = self.steps
         when = now if at is None else at
+        if polled and not self.detects_polls:
+            polled = ()
         skipped = mutates = polls = found = False
         if declared or polled or PollingAllowance in self.metrics:
             skipped, polls, found = self._skips(
@@ -511,7 +517,7 @@ class MeasuredRun:
             negative,
             recurrence.count(action, digest),
             left_out,
-            numbers,
+            numbers if size == 1 and not blocked else None,
         )
         record = made(ObservedStep, taken)
         # From here on the result counts; as in issue().

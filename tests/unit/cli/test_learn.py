@@ -157,4 +157,4 @@ def test_without_scikit_learn_it_says_what_to_install(tidegauge, write, monkeypa
     monkeypatch.setattr(builtins, "__import__", missing)
     ran = tidegauge("learn", write(*recorded()), "-o", "score.json")
     assert ran.code == 2
-    assert "tidegauge[learn]" in ran.err
+    assert "pip install '.[learn]'" in ran.err

@@ -142,7 +142,7 @@ def test_a_pipeline_that_met_everything_emits_the_catalogue_and_nothing_else() -
         with tidegauge.run(agent="a", t_max=5, place="hall", exits=["kitchen"]) as run:
             run.act("look", mentions=["knife"])
             run.act("find", uses=["knife"], entropy=0.5)
-            run.observe("a part", progress=0.5, place="kitchen", tasks=[Task("cook")])
+            run.observe("part 1", progress=0.5, place="kitchen", tasks=[Task("cook")])
             for _ in range(2):  # once more: it is in a loop
                 run.act("wait", state="there", tokens=10)
                 run.observe("nothing")

@@ -38,7 +38,7 @@ def group(seen):
 
 def test_the_whole_story_of_a_run():
     with (
-        capture(t_max=9) as seen,
+        capture(t_max=9, repetition=False) as seen,
         tidegauge.run(
             agent="browser",
             task="find the order",

@@ -58,7 +58,7 @@ def test_the_whole_story_of_a_sync_agent():
             fail(ValueError("no"))
         return add(*numbers)
 
-    with capture() as seen:
+    with capture(repetition=False) as seen:
         assert agent([1, 2], "add them") == 3
     (name, kind, status, attributes, children) = story(seen)[0]
     assert (name, kind, status) == ("invoke_agent adder", "INTERNAL", "")

@@ -308,13 +308,11 @@ def test_closing_waits_for_nothing_whenever_it_comes(tmp_path: Path) -> None:
     """The thread has just gathered what waits, and looks for more."""
     writer = LineWriter(tmp_path / "runs.jsonl")
 
-    class ClosedAfterTheWait(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            writer._closing.set()
-            writer._wake.set()
-            return False
+    class ClosedAfterTheWait:
+        def get(self, timeout: float) -> None:
+            writer._closing = True
 
-    writer._hurry = ClosedAfterTheWait()
+    writer._hurry = ClosedAfterTheWait()  # type: ignore[assignment]
     writer.add(b"a")
     writer._thread.join(2)
     assert not writer._thread.is_alive()

@@ -231,7 +231,7 @@ def bash(command: str, result: str = "building...") -> Played:
 
 def play(rounds: Iterable[Played], engine: Engine | None = None, **reported: Any) -> list[int]:
     """Loop repeats at each step."""
-    engine = engine or Engine(clock=None)
+    engine = engine or Engine(clock=None, detect_polls=True)
     if engine.get("r1") is None:
         engine.run_started(RunStarted(run="r1"))
     found = []
@@ -284,7 +284,7 @@ class TestInARun:
         assert max(play(rounds)) >= 6
 
     def test_a_call_that_fails_the_same_way_is_none(self) -> None:
-        engine = Engine(clock=None)
+        engine = Engine(clock=None, detect_polls=True)
         engine.run_started(RunStarted(run="r1"))
         signals = None
         for _ in range(30):
@@ -296,7 +296,7 @@ class TestInARun:
     @pytest.mark.parametrize("failed", [True, None])
     def test_nor_is_one_that_waits_before(self, failed: bool | None) -> None:
         look = Call("Bash", {"command": "sleep 1; cat config.yaml"})
-        engine = Engine(clock=None)
+        engine = Engine(clock=None, detect_polls=True)
         for run, started in (("r1", False), ("r2", True)):
             engine.run_started(RunStarted(run=run))
             if started:
@@ -310,7 +310,7 @@ class TestInARun:
             assert issued.loop_repeats == (0 if started else 18)
 
     def test_a_file_that_is_read_while_waiting_is_no_place(self) -> None:
-        engine = Engine(clock=None)
+        engine = Engine(clock=None, detect_polls=True)
         assert max(play([START, *[bash("tail build.log")] * 20], engine, place="build.log")) == 0
         run = engine.get("r1")
         assert run is not None
@@ -321,7 +321,7 @@ class TestInARun:
         waits = Call("Bash", {"command": "sleep 5; cat build.log"})
         works = Call("Bash", {"command": "pytest"})
         for other, skipped in ((waits, 4), (works, 0)):
-            engine = Engine(clock=None)
+            engine = Engine(clock=None, detect_polls=True)
             engine.run_started(RunStarted(run="r1"))
             for _ in range(5):
                 engine.step_issued(Step("r1", (waits, other)))
@@ -334,7 +334,7 @@ class TestInARun:
 
     def test_what_is_declared_decides(self) -> None:
         declared = {"Bash": ToolDeclaration(mutates=False, key=lambda given: given["command"])}
-        engine = Engine(clock=None, declarations=declared)
+        engine = Engine(clock=None, declarations=declared, detect_polls=True)
         assert max(play([bash("sleep 5; cat build.log")] * 20, engine)) > 3
 
     def test_it_can_be_switched_off(self) -> None:
@@ -347,7 +347,7 @@ class TestInARun:
         assert max(play([START, *rounds])) == 0
 
     def test_another_process_continues_it_and_knows_no_names(self) -> None:
-        engine, other = Engine(clock=None), Engine(clock=None)
+        engine, other = Engine(clock=None, detect_polls=True), Engine(clock=None, detect_polls=True)
         play([START, *[bash("tail -1 build.log")] * 5], engine)
         run = engine.get("r1")
         assert run is not None
@@ -360,7 +360,7 @@ class TestInARun:
         assert max(play([bash("tail -1 build.log")] * 20, other)) == 0
 
     def test_what_is_kept_of_starts_is_bounded(self) -> None:
-        engine = Engine(clock=None)
+        engine = Engine(clock=None, detect_polls=True)
         play([bash(f"make {n} > {n}.log &", "") for n in range(500)], engine)
         assert max(play([bash("cat 499.log")] * 20, engine)) == 0
         assert max(play([bash("cat 3.log")] * 20, engine)) > 3

@@ -82,8 +82,8 @@ def test_a_long_honest_read_reaches_every_threshold_but_that_of_the_recent_sum()
     assert pages == expected
 
 
-def test_without_the_switch_it_is_absent() -> None:
-    with capture() as seen:
+def test_it_can_be_switched_off() -> None:
+    with capture(repetition=False) as seen:
         report, signals, rows = searched(seen)
     assert (report.stagnation, report.repetition, signals.similarity) == (None, None, None)
     assert (report.repetition_recent, signals.repetition_recent) == (None, None)
@@ -92,7 +92,7 @@ def test_without_the_switch_it_is_absent() -> None:
 
 @pytest.mark.parametrize("signal", [name for name, one in SIGNALS.items() if one.reads_words])
 def test_a_rule_or_a_threshold_switches_it_on(signal: str) -> None:
-    with capture(rules=[Rule(signal, 1_000)]) as seen:
+    with capture(rules=[Rule(signal, 1_000)], repetition=False) as seen:
         assert searched(seen)[0].stagnation is not None
     policy = tidegauge.policies.Policy((), thresholds=[Threshold(signal, 1_000)])
     assert policy.reads_words

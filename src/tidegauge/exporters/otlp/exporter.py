@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, TypeAlias
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
 from opentelemetry.sdk.metrics.export import MetricExporter
@@ -73,10 +73,12 @@ class OtlpExporter:
             provider: collects the metrics.
             histograms: whether to observe histograms, too, as three series each.
         """
-        instruments = _instruments.get(provider)
+        _instruments[:] = [one for one in _instruments if one[0]() is not None]
+        instruments = next((own for known, own in _instruments if known() is provider), None)
         if instruments is None:
             meter = provider.get_meter(SCOPE, __version__)
-            instruments = _instruments[provider] = _Instruments(meter, histograms=histograms)
+            instruments = _Instruments(meter, histograms=histograms)
+            _instruments.append((ref(provider), instruments))
         instruments.exporter = self
 
     def with_histograms(self, exporter: MetricExporter) -> HistogramExporter:
@@ -144,7 +146,7 @@ class _Instruments:
         return [found for labels, value in rows for found in part(metric, labels, value)]
 
 
-_instruments: Final[WeakKeyDictionary[MeterProvider, _Instruments]] = WeakKeyDictionary()
+_instruments: Final[list[tuple[ref[MeterProvider], _Instruments]]] = []
 
 
 def _number(

@@ -357,6 +357,7 @@ class HookSessions:
             model=event.model,
             parent=None if outer is None else outer.run.recorded.id,
             conversation=event.session,
+            detect_polls=True,
         )
         reads = (CodingAgent(working_directory=event.folder or ""),)
         around = Context() if outer is None else outer.run.recorded.context

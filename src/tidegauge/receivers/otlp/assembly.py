@@ -82,7 +82,7 @@ class AssemblyLimits(NamedTuple):
     runs: int = 10_000
     spans: int = 500_000
     state_bytes: float = inf
-    pending_bytes: int = 32 * 1024 * 1024
+    pending_bytes: int = 256 * 1024 * 1024
 
 
 ASSEMBLY_LIMITS: Final = AssemblyLimits()

@@ -120,15 +120,14 @@ class ReadLimits(NamedTuple):
         spans: spans in one request; further ones are rejected.
         attributes: attributes of one span, resource or event; further ones are dropped.
         text: characters of a text in an attribute; longer texts are cut.
-        elements: elements of a request of any size, beside the limit by its size; ``None``: without
-            one, where no other thread has to go on while it is parsed.
+        elements: elements of a request, beside the limit by its size.
         unread: whether attributes are read of spans that have no marker attribute, too.
     """
 
     spans: int = 100_000
     attributes: int = 2_000
     text: int = 1_048_576
-    elements: int | None = MOST
+    elements: int = MOST
     unread: bool = False
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from tidegauge._elements import MOST_OF_A_FILE
 from tidegauge._json import bounded_json
 from tidegauge.events import ABSENT, Call, CallResult
 from tidegauge.receivers.transcripts.session_transcript import (
@@ -162,7 +163,7 @@ def _member(log: Any, name: str) -> Record | None:
     if len(content) > _MAX_SAMPLE_BYTES:
         return None
     try:
-        found = bounded_json(content, most=None)
+        found = bounded_json(content, MOST_OF_A_FILE)
     except ValueError:
         return None
     return found if isinstance(found, dict) else None

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, Final, NamedTuple
 
+from tidegauge._elements import MOST_OF_A_FILE
 from tidegauge._json import bounded_json
 from tidegauge.receivers.transcripts.atif_trajectories import AtifTranscript, read_trajectory
 from tidegauge.receivers.transcripts.claude_sessions import ClaudeTranscript
@@ -243,7 +244,7 @@ def _parsed(content: bytes | None) -> dict[str, Any] | None:
     if content is None:
         return None
     try:
-        record = bounded_json(content, most=None)
+        record = bounded_json(content, MOST_OF_A_FILE)
     except ValueError:
         return None
     return record if isinstance(record, dict) else None

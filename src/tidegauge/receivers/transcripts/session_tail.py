@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Final, NamedTuple
 
+from tidegauge._elements import MOST_OF_A_FILE
 from tidegauge._json import bounded_json
 from tidegauge.receivers.transcripts.mini_swe_agent_sessions import MiniSweAgentTranscript
 from tidegauge.receivers.transcripts.opencode_sessions import (
@@ -290,7 +291,7 @@ def _object_in(path: Path) -> dict[str, Any] | None:
     if os.path.getsize(path) > 4 * MAX_LINE_BYTES:
         raise SessionError(f"{path.name} has more than {4 * MAX_LINE_BYTES >> 20} MiB")
     try:
-        found = bounded_json(path.read_bytes(), most=None)
+        found = bounded_json(path.read_bytes(), MOST_OF_A_FILE)
     except ValueError:
         return None
     return found if isinstance(found, dict) else None

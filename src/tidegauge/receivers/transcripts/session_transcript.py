@@ -209,7 +209,8 @@ class SessionTranscript(ABC):
             self._runs += 1
             self._run = f"{self.agent}-{self.session}-{self._runs}"
             task, model, at = self._task, self.model, _written(time)
-            fields = {"task": task, "model": model, "reach": _REACH, "time": at}
+            fields: dict[str, Any] = {"task": task, "model": model, "reach": _REACH, "time": at}
+            fields["detect_polls"] = True  # agents with a shell, which wait with it
             self._add("start", agent=self.name or self.agent, task_group=self.task_group, **fields)
             self._mentions = ()
 

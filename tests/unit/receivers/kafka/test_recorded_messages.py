@@ -41,6 +41,13 @@ def through_messages(spans, shown):
     return found
 
 
+OF_TEXTS = {
+    *("similarity", "repetition", "repetition_recent", "stagnation"),
+    *("near_streak", "near_streak_max"),
+}
+"""What is read from words: workers, which have digests, do not measure it."""
+
+
 def numbers(story):
     """A story without its words: what runs are called, how their steps went, what was measured."""
     received = []
@@ -53,7 +60,8 @@ def numbers(story):
         ended = [
             (step, [error for _, error in results], tokens) for step, results, tokens in outcomes
         ]
-        received.append((agent, about, around, walked, ended, {**measured, "task": None}))
+        left = {name: value for name, value in measured.items() if name not in OF_TEXTS}
+        received.append((agent, about, around, walked, ended, {**left, "task": None}))
     return received
 
 

@@ -19,7 +19,7 @@ from tidegauge._net.listener import Listener, Tls
 from tidegauge.errors import ConfigurationError
 from tidegauge.receivers.otlp.forwarding import Forwarder
 from tidegauge.receivers.otlp.receiver import Receiver, ReceiverSettings
-from tidegauge.receivers.otlp.senders import Forwarding
+from tidegauge.receivers.otlp.senders import Forwarding, RejectedError, _as_protobuf
 
 
 class Endpoint:
@@ -233,3 +233,9 @@ def test_the_queue_is_bounded_and_what_is_left_at_the_end_is_counted() -> None:
 def test_an_address_that_is_none(url: str) -> None:
     with pytest.raises(ConfigurationError, match="forward_to"):
         Forwarder(Forwarding(url))
+
+
+def test_json_that_is_too_deep_for_protobuf_is_refused() -> None:
+    deep = b'{"a":' * 1_000 + b"1" + b"}" * 1_000
+    with pytest.raises(RejectedError):
+        _as_protobuf(deep)
