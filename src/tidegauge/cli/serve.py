@@ -32,6 +32,7 @@ from tidegauge.cli.server_settings import (
     MeasuringSettings,
     print_metrics_addresses,
     rarely_collected,
+    returning_memory,
     set_on_signal,
 )
 from tidegauge.cli.terminal import print_line
@@ -187,6 +188,7 @@ def serve(settings: ServeSettings) -> None:
     2: wrong usage.
     """
     stop = set_on_signal()
+    returning_memory()
     receiver_settings = _receiver_settings(settings)
     pipeline = _pipeline(settings)
     lost: list[str] = []
