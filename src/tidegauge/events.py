@@ -147,7 +147,8 @@ class ToolDeclaration:
         mutates: a call that succeeds has changed something, even if its result is the same
             ("next page", "append a line"): it ends streaks, is no repetition, and a loop of such
             calls only is none. One that fails is a call like any other.
-        thinks: the tool only writes down a thought, and so hides no loop. Tools called ``think``,
+        thinks: the tool only writes down a thought, and so hides no loop, alone or beside other
+            calls of a turn. Tools called ``think``,
             ``thinking`` or ``sequentialthinking``, of any server, are taken to, unless they are
             declared. After 60 thoughts in a row, further ones are calls like any other.
 

@@ -244,22 +244,29 @@ def _goes_on(results, values):
     if len(results) == 1:
         return True
     before = [i for i, one in enumerate(results[-1][1]) if one != results[-2][1][i]]
-    return changed == before and all(
-        earlier[i] != values[i] for _, earlier in results[-8:] for i in changed
+    return (
+        changed == before
+        and all(earlier[i] != values[i] for _, earlier in results[-8:] for i in changed)
+        and not any(
+            _rises_or_falls(column) and not _rises_or_falls([*column, values[i]])
+            for i in changed
+            if len(column := [one[i] for _, one in results[-8:]]) == 8
+        )
     )
 
 
 def _counts(results):
-    """Whether a number rises or falls all the time."""
-    columns = [
-        [one[i] for _, one in results]
+    """Whether a number rises or falls in all results, or in the last eight."""
+    return any(
+        _rises_or_falls([one[i] for _, one in results[-8:]])
         for i, (one, other) in enumerate(zip(results[0][1], results[1][1], strict=True))
         if one != other
-    ]
-    return any(
-        all(type(one) is float for one in column)
-        and (column == sorted(column) or column == sorted(column, reverse=True))
-        for column in columns
+    )
+
+
+def _rises_or_falls(column):
+    return all(type(one) is float for one in column) and (
+        column == sorted(column) or column == sorted(column, reverse=True)
     )
 
 

@@ -117,9 +117,10 @@ def numbered_results(draw):
         action = draw(st.sampled_from([b"x", b"y"]))
         text = draw(st.sampled_from(texts))
         shuffled = draw(st.permutations(range(12)))
-        second = draw(st.sampled_from([[7], [1, 2], [*range(12)], shuffled]))
+        late, turns = [30, 20, *range(10)], [*range(10, 19), 5, 30, 6]
+        second = draw(st.sampled_from([[7], [1, 2], [*range(12)], late, turns, shuffled]))
         changed = draw(st.sampled_from([False] * 9 + [True]))
-        for i in range(draw(st.integers(1, 12))):
+        for i in range(draw(st.integers(1, 12) | st.just(12))):
             result = text.format(shuffled[i], second[i % len(second)], i // 6).encode()
             steps.append(
                 ObservedStep(

@@ -46,11 +46,12 @@ class Played:
         self.engine = Engine(clock=None, repetition=True, declarations=TOOLS)
         self.engine.run_started(RunStarted(run="r"))
 
-    def play(self, step: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
+    def play(self, *calls: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
         """Every signal as the step is issued and as it is observed."""
-        tool, request, result, failed = step
-        issued = self.engine.step_issued(Step("r", (Call(tool, request),)))
-        observed = self.engine.step_observed(Outcome("r", (CallResult(result, failed),)))
+        chosen = tuple([Call(tool, request) for tool, request, _, _ in calls])
+        results = tuple([CallResult(result, failed) for _, _, result, failed in calls])
+        issued = self.engine.step_issued(Step("r", chosen))
+        observed = self.engine.step_observed(Outcome("r", results))
         return asked(issued), asked(observed)
 
 
@@ -75,6 +76,48 @@ def test_every_signal_is_that_of_the_run_without_them(
         expected = plain.play(step)
         assert waiting.play(step) == expected
         before = expected[1]
+
+
+thoughts = st.tuples(
+    st.sampled_from(["think", "note"]),
+    st.sampled_from(["red shoes", "blue hats", "green coats"]),
+    st.sampled_from(["", "noted", "nothing found"]),
+    st.sampled_from([True, False, None]),
+)
+
+
+@examples(2)
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(thoughts, max_size=2),
+            st.lists(steps, min_size=1, max_size=2),
+            st.lists(thoughts, max_size=2),
+        ),
+        max_size=14,
+    )
+)
+def test_every_signal_is_that_of_the_turns_without_their_thoughts(
+    walk: list[tuple[list[tuple[Any, ...]], ...]],
+) -> None:
+    plain, thinking = Played(), Played()
+    of_texts = ASKED.index("near_streak")  # read where a result stands alone
+    for before, calls, after in walk:
+        for one, other in zip(
+            plain.play(*calls), thinking.play(*before, *calls, *after), strict=True
+        ):
+            one[of_texts] = other[of_texts] = None
+            assert one == other
+
+
+def test_thoughts_count_exactly_where_the_paper_s_number_is() -> None:
+    played = Played()
+    for n in range(6):
+        played.play(("think", f"hm {n}", "", False), ("search", "x", "nothing found", False))
+    run = played.engine.get("r")
+    assert run is not None
+    report = run.report()
+    assert (report.steps, report.loop_steps, report.tide_loop_steps) == (6, 4, 0)
 
 
 def first_repeated(walk: list[tuple[Any, ...]]) -> int:

@@ -33,6 +33,7 @@ from tidegauge.streaming_metrics.digested import (
     DigestedOutcome,
     DigestedStep,
     declared_by_name,
+    full_calls,
     thinking,
 )
 from tidegauge.streaming_metrics.fingerprint import action_name, compared_arguments
@@ -165,7 +166,7 @@ class JsonlSink:
             line["calls"] = [
                 self._call(call, digest, whole, () if index else step.noise, cache)
                 for index, (call, digest, whole) in enumerate(
-                    zip(event.calls, step.calls, exact, strict=True)
+                    zip(event.calls, full_calls(step.calls), exact, strict=True)
                 )
             ]
         if step.tokens is not None:

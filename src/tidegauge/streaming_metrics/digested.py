@@ -59,7 +59,9 @@ __all__ = [
     "DigestedOutcome",
     "DigestedStep",
     "Digester",
+    "compared_calls",
     "declared_by_name",
+    "full_calls",
     "round_outcome",
 ]
 
@@ -76,8 +78,8 @@ class DigestedStep(NamedTuple):
 
     Attributes:
         run: id of the run.
-        calls: a digest for each call of the round.
-        action: digest of the round.
+        calls: a digest for each call of the round; of a thought beside other calls, a longer one.
+        action: digest of the round, without such thoughts.
         name: its name.
         state: digest of what the agent saw; ``None``, not known.
         state_given: whether a state was given; else it is the previous result.
@@ -93,7 +95,7 @@ class DigestedStep(NamedTuple):
         shown: the beginning of its arguments, where contents are shown.
         clues: what its texts say, where they are read.
         not_comparable: what of the step cannot be compared: ``arguments``, ``state``.
-        exact_action: digest of the round with its noise; ``None``, it has none.
+        exact_action: digest of the round with its noise and thoughts; ``None``, it has none.
         exact_state: digest of the state with its noise; ``None``, it has none.
         exact_calls: for each call, its digest with its noise; ``None``, no call has any.
         noise: the kinds of known noise that were left out of its arguments and state.
@@ -139,8 +141,8 @@ class DigestedOutcome(NamedTuple):
         nearer: the answer of the user's distance about the move, if any.
         clues: what the texts of its results say, where they are read.
         exact: for each call, the digest of its result with its noise; ``None``, no result has any.
-        empty: whether the results are empty, or say only that nothing was found.
-        negative: whether they say that it failed, or that nothing was found.
+        empty: bit k, result k is empty, or says only that nothing was found.
+        negative: bit k, result k says that it failed, or that nothing was found.
         noise: for each result, the kinds of known noise that were left out of it; empty, of none.
         numbers: the numbers in its first result, where they are at hand.
     """
@@ -161,8 +163,8 @@ class DigestedOutcome(NamedTuple):
     nearer: DistanceAnswer | None = None
     clues: ResultClues | None = None
     exact: Sequence[bytes | Absent | None] | None = None
-    empty: bool = False
-    negative: bool = False
+    empty: int = 0
+    negative: int = 0
     noise: Sequence[Sequence[str]] = ()
     numbers: Numbers | None = None
 
@@ -303,10 +305,23 @@ class Digester:
                 noise = united(noise, left_out)
             if state is None:
                 missing = (*missing, "state")
+        whole_action = None if exact is None else round_digest(exact)
+        compared = digests
+        thoughts = [one is not None and one.thinks for one in declared] if len(calls) > 1 else []
+        if True in thoughts and False in thoughts:
+            # New words beside a call hide nothing: the round is compared as if they were not there.
+            whole_action = whole_action or round_digest(digests)
+            texts = [one for one, thought in zip(texts, thoughts, strict=True) if not thought]
+            calls = [one for one, thought in zip(calls, thoughts, strict=True) if not thought]
+            compared = [one for one, thought in zip(digests, thoughts, strict=True) if not thought]
+            digests = [
+                _THOUGHT + one if thought else one
+                for one, thought in zip(digests, thoughts, strict=True)
+            ]
         fields = (
             run,
             digests,
-            digests[0] if len(digests) == 1 else round_digest(digests),
+            compared[0] if len(compared) == 1 else round_digest(compared),
             round_name(chosen),
             state,
             given,
@@ -322,7 +337,7 @@ class Digester:
             _beginning([call.arguments for call in chosen]) if self.contents else None,
             clues_of_calls(chosen) if self.clues else None,
             missing,
-            None if exact is None else round_digest(exact),
+            whole_action,
             exact_state,
             exact,
             noise,
@@ -337,7 +352,7 @@ class Digester:
         normaliser = self.normaliser
         results: list[tuple[bytes | Absent | None, bool | None]] = []
         exact: list[bytes | Absent | None] | None = None
-        empty = negative = bool(given_results)
+        empty = negative = 0
         noise: dict[int, Sequence[str]] = {}
         text: bytes | None = None
         comparable = True  # else the round has no outcome
@@ -357,9 +372,9 @@ class Digester:
             results.append((digest, error if plain else _flag(error)))
             if exact is not None:
                 exact.append(whole or digest)
-            if empty or negative:
-                says_empty, says_no = what_it_says(outcome)
-                empty, negative = empty and says_empty, negative and says_no
+            says_empty, says_no = what_it_says(outcome)
+            empty |= says_empty << len(results) - 1
+            negative |= says_no << len(results) - 1
         shown = None
         if self.contents:
             shown = _beginning([one.outcome for one in given_results if one.outcome is not ABSENT])
@@ -458,10 +473,18 @@ _SAYS_NO: Final = re.compile(
     r"unauthorized|rejected|exception|traceback|(?:http|status|code)\W{1,3}[45]\d\d)\b",
     re.IGNORECASE,
 ).search
-_SAYS_NONE_FAILED: Final = re.compile(
-    r"\b(?:no|0|zero|without)\s(?:[\w-]+\s){0,2}?(?:errors?|issues?|problems?|warnings?|failures?|fail(?:s|ed)?)\b",
-    re.IGNORECASE,
+_FAULTS: Final = (
+    "errors?|problems?|warnings?|failures?|fail(?:s|ed)?|vulnerability|vulnerabilities|violations?|defects?|"
+    "conflicts?|diagnostics"
 )
+_SAYS_NONE_FAILED: Final = re.compile(
+    rf"\b(?:no|0|zero|without)\s(?:[\w-]+\s){{0,2}}?(?:{_FAULTS}|issues?)\b", re.IGNORECASE
+)
+_FAULTLESS: Final = re.compile(
+    rf"[\W_]*(?:no|0|zero)\s(?:[\w-]+\s){{0,2}}?(?:{_FAULTS})(?:\s(?:were|was))?\sfound[\W_]*",
+    re.IGNORECASE,
+).fullmatch
+"""What a check says when all is well. A search for issues may find none."""
 
 
 def what_it_says(result: object) -> tuple[bool, bool]:
@@ -473,6 +496,8 @@ def what_it_says(result: object) -> tuple[bool, bool]:
     ((True, True), (True, True), (False, False))
     >>> what_it_says("permission denied"), what_it_says(""), what_it_says("12 files, no errors")
     ((False, True), (True, False), (False, False))
+    >>> what_it_says("No problems found"), what_it_says("No flights found")
+    ((False, False), (True, True))
     """
     kind = type(result)
     if result is None or (kind is float and result - result != 0):  # type: ignore[operator]
@@ -491,9 +516,23 @@ def _said(text: str) -> tuple[bool, bool]:
     plain = text.strip()
     if not plain:
         return True, False
-    if plain in ("[]", "{}") or _NOTHING_FOUND(plain) is not None:
+    if plain in ("[]", "{}") or (_NOTHING_FOUND(plain) and not _FAULTLESS(plain)):
         return True, True
     return False, _SAYS_NO(_SAYS_NONE_FAILED.sub("", plain)) is not None
+
+
+_THOUGHT: Final = b"\0"
+_SIZE: Final = 16
+
+
+def full_calls(calls: Sequence[bytes]) -> Sequence[bytes]:
+    """The digests of all calls of a round, those of thoughts like any other."""
+    return calls if len(calls) == 1 else [one[-_SIZE:] for one in calls]
+
+
+def compared_calls(calls: Sequence[bytes]) -> Sequence[int]:
+    """The places of the calls of a round that are compared: of all but thoughts beside others."""
+    return [place for place, one in enumerate(calls) if len(one) <= _SIZE]
 
 
 def round_outcome(

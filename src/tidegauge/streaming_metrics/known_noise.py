@@ -81,10 +81,10 @@ def noise_in_text(data: bytes) -> list[Noise]:
         _find_numbers(data, plain, found)
         if find(b"_") >= 0:
             found += _ids_with_prefix(data, plain)
-        if find(b" ago") >= 0 or find(b"just now") >= 0:
-            found += _ages(plain)
         if find(b"__:__") >= 0:
             found += _tables_of_curl(data)
+    if find(b" ago") >= 0 or find(b"just now") >= 0:
+        found += _ages(plain)
     return _apart(found) if len(found) > 1 else found
 
 
@@ -207,7 +207,7 @@ _SPACED_UNIT: Final = (
 _RATE: Final = "(?:[kmgtp]?i?b(?:ytes)?(?:/s|ps)|it/s|s/it)"
 _TIMES: Final = "(?= (?:attempts?|retr(?:y|ies)|tr(?:y|ies))(?![a-z]))"
 _SECONDS: Final = r"00?(?:\.0{1,9})?s"
-_AMOUNT: Final = r"0{1,19}(?:[.:]0{1,19}){0,3}(?:e[+_]?0{1,3})?"
+_AMOUNT: Final = r"0{1,19}(?:[.:]0{1,24}){0,3}(?:e[+_]?0{1,3})?"  # 0.0001 and 17 digits more
 _ANY_UNIT: Final = rf"(?:{_ATTACHED_UNIT}| {_SPACED_UNIT}| ?(?:m|h|d|days?))(?![a-z])"
 
 _SPAN: Final = r"0{1,4}:00(?::00(?:\.0{1,9})?|\.0{1,9})"
@@ -215,6 +215,7 @@ _TIME_OF_DAY: Final = rf"00?:00:00(?:[.,]0{{1,9}})?(?![0:]){_AM}{_ZONE}"
 _HOUR: Final = f"00?:00(?![0:]){_AM}{_ZONE}"
 _DATE: Final = r"0000[_/]00[_/]00[t_ ](?:00:00(?::00(?:[.,]0{1,9})?)?|00[_.]00[_.]00)(?!0)" + _ZONE
 _COMPACT: Final = rf"0{{8}}t0000(?:00(?:[.,]0{{1,9}})?)?(?!0){_ZONE}"
+_OF_NAMES: Final = r"0{8}_0{6}(?!0)"
 _SPACED: Final = (
     f" (?:(?P<unit>{_SPACED_UNIT}){_END}|(?P<rate>{_RATE}){_END}"
     "|(?P<times>(?:attempts?|retr(?:y|ies)|tr(?:y|ies))(?![a-z])))"
@@ -227,7 +228,7 @@ _FRACTION: Final = (
     r"(?:,000){0,3}(?:\.0{1,9})?"
     f"(?:(?P<unit>{_ATTACHED_UNIT}| {_SPACED_UNIT})|(?P<rate> ?{_RATE})){_END}"
 )
-_UUID: Final = "[0a-f]{1,8}_[0a-f]{4}_[0a-f]{4}_[0a-f]{4}_[0a-f]{12}(?![0a-f])"
+_UUID: Final = "[0a-f]{8}_[0a-f]{4}_[0a-f]{4}_[0a-f]{4}_[0a-f]{12}(?![0a-f])"
 _ULID: Final = f"[0a-z]{{26}}{_END}"
 _ISO: Final = f"[0hms.]{{2,20}}{_END}"
 
@@ -339,9 +340,14 @@ _called_now: Final = re.compile(
 
 
 def _date(data: bytes, plain: bytes, start: int, stop: int) -> Noise | None:
-    """A date with a time of day that begins with the year."""
-    found = _match(_DATE)(plain, start)
+    """A date with a time of day that begins with the year; in names, ``20261121_232502``."""
+    found = _match(_DATE)(plain, start) or (
+        _match(_OF_NAMES)(plain, start) if _in_names(data, start) else None
+    )
     return None if found is None else _time(start, found.end())
+
+
+_in_names: Final = re.compile(rb"20\d\d[01]\d[0-3]\d[_-][0-2]\d[0-5]\d[0-5]\d").match
 
 
 def _compact_date(data: bytes, plain: bytes, start: int, stop: int) -> Noise | None:
@@ -567,10 +573,10 @@ def _within_word(data: bytes, plain: bytes, start: int, after: int) -> Noise | N
         if one is not None:
             return one
     if after in _HEX_LETTERS or after == _DASH or plain[start - 1] in _HEX_LETTERS:
-        found = _match(_UUID)(plain, start)
+        found = _uuid(plain, start)
         if found is not None:
-            return Noise(found.end() - 36, found.end(), "uuids", b"<uuid>")
-        if _match("[0a-f]{8}")(plain, start) is not None:
+            return Noise(*found.span(), "uuids", b"<uuid>")
+        if _match("[0a-f]{8}")(plain, start) or _search(r"[a-f]{9}\Z")(plain, start - 9, start):
             one = _hex_id(data, start)
             if one is not None:
                 return one
@@ -583,6 +589,14 @@ def _within_word(data: bytes, plain: bytes, start: int, after: int) -> Noise | N
 
 
 _X, _DASH = b"x_"
+
+
+def _uuid(plain: bytes, start: int) -> _Match | None:
+    """The UUID around its first number; no number need be in its first part."""
+    if plain.find(b"_", max(0, start - 12), start + 9) < 0:
+        return None
+    found = _search(_UUID)(plain, max(0, start - 35), start + 37)
+    return found if found is not None and found.start() <= start < found.end() else None
 
 
 def _address(data: bytes, plain: bytes, start: int) -> Noise | None:
@@ -609,7 +623,7 @@ _of_ulid: Final = re.compile(
 
 def _hex_id(data: bytes, start: int) -> Noise | None:
     """16 hexadecimal digits or more, from the first that is a number on; no answer."""
-    before = data[max(0, start - 12) : start]
+    before = data[max(0, start - 16) : start]
     rest = before.rstrip(b"abcdefABCDEF")
     begin = start - (len(before) - len(rest))
     if rest[-1:] == b"_" or (rest[-1:].isalnum() and rest[-2:] not in _ESCAPES_OF_JSON):
@@ -678,7 +692,7 @@ def _all(pattern: str) -> Callable[[bytes], list[tuple[int, int]]]:
 # -- ages, and tables of curl --------------------------------------------------------------------
 
 _AGE: Final = (
-    "(?<![a-z0_.])(?:(?:(?:about|less than|almost|over) )?(?:an?|a few|0{1,6}) ?"
+    "(?:(?<![a-z0_.])|(?<=/[bfnrt]))(?:(?:(?:about|less than|almost|over) )?(?:an?|a few|0{1,6}) ?"
     "(?:s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?|months?|y|years?) ago"
     "|just now)(?![a-z])"
 )

@@ -59,7 +59,7 @@ class _Results(NamedTuple):
     values: tuple[float | bytes, ...]
     length: int = 1
     places: tuple[int, ...] = ()
-    trends: tuple[int, ...] = ()  # 1, it rises; -1, it falls; 0, neither
+    trends: tuple[int, ...] = ()  # for so many results it has risen; below 0, fallen
     kept: tuple[tuple[float | bytes, ...], ...] = ()
 
     def with_next(self, values: tuple[float | bytes, ...]) -> _Results:
@@ -73,10 +73,10 @@ class _Results(NamedTuple):
                 tuple([before[i] for i in places]),
                 found,
             )
-        elif places and places == self.places and not self._comes_back(found):
+        elif places and places == self.places and not self._goes_back(found, trends):
             trends = tuple(
                 [
-                    trend if trend == now else 0
+                    trend + now if trend * now > 0 else now
                     for trend, now in zip(self.trends, trends, strict=True)
                 ]
             )
@@ -85,7 +85,11 @@ class _Results(NamedTuple):
             return _Results(self.shape, values)
         return _Results(self.shape, values, self.length + 1, places, trends, kept)
 
-    def _comes_back(self, values: tuple[float | bytes, ...]) -> bool:
+    def _goes_back(self, values: tuple[float | bytes, ...], trends: tuple[int, ...]) -> bool:
+        """Whether a value is known, or what counted until now begins to count anew."""
+        for trend, now in zip(self.trends, trends, strict=True):
+            if abs(trend) >= _REMEMBERED - 1 and trend * now <= 0:
+                return True
         for earlier in self.kept:
             for one, other in zip(values, earlier, strict=True):
                 if one == other:
@@ -95,7 +99,9 @@ class _Results(NamedTuple):
     @property
     def streak(self) -> int:
         """How many results in a row are equal but for noise; 0, this is not known."""
-        return 0 if self.length < _ENOUGH or any(self.trends) else self.length
+        steady = min(self.length, _REMEMBERED) - 1
+        counts = any(abs(trend) >= steady for trend in self.trends)
+        return 0 if self.length < _ENOUGH or counts else self.length
 
 
 def _trend(before: float | bytes, now: float | bytes) -> int:
@@ -109,9 +115,10 @@ class NearStreak(Metric[ObservedStep]):
 
     A number, or a word with digits in it, means nothing here if it is another one in each of these
     results, and not one of the eight before; everything else is the same. A number that rises or
-    falls all the time counts something: then the streak is 0, and so it is for fewer than three
-    results. Other actions may stand between. Known noise is left out before. A call that succeeded
-    in changing something has none.
+    falls in all of these results, or in the last eight, counts something: then the streak is 0, and
+    begins anew when the number turns. It is 0 for fewer than three results, too. Other actions may
+    stand between. Known noise is left out before. A call that succeeded in changing something has
+    none.
 
     Read where texts are at hand, of results of at most 4,096 bytes and 64 numbers. A saved state
     has the numbers of up to 9 digits; of anything else it has digests.

@@ -22,7 +22,13 @@ from tidegauge.events import (
 )
 from tidegauge.streaming_metrics.buckets import Exemplar, addable
 from tidegauge.streaming_metrics.declaration import Declaration, RunSettings
-from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep, round_outcome
+from tidegauge.streaming_metrics.digested import (
+    DigestedOutcome,
+    DigestedStep,
+    compared_calls,
+    full_calls,
+    round_outcome,
+)
 from tidegauge.streaming_metrics.exploration import Exploration
 from tidegauge.streaming_metrics.fingerprint import task_digest
 from tidegauge.streaming_metrics.interventions import Interventions
@@ -325,7 +331,9 @@ class MeasuredRun:
             skipped, polls, found = self._skips(
                 action, declared or [None] * len(calls), polled, when
             )
-            mutates = bool(declared) and not [x for x in declared if x is None or not x.mutates]
+            if declared:
+                of_round = [declared[place] for place in compared_calls(calls)]
+                mutates = not [x for x in of_round if x is None or not x.mutates]
         seen = reported if given else self.previous
         if not given:
             exact_state = self.exact_previous
@@ -461,6 +469,19 @@ class MeasuredRun:
             skipped = False  # it did more than wait
         latest = t == self.last_taken
         refused = self.refused
+        compared, said = calls, (1 << min(len(results), len(calls))) - 1
+        whole_round = None
+        if exact is not None:
+            whole_round = [(one, failed) for one, (_, failed) in zip(exact, results, strict=True)]
+        if len(calls) > 1:
+            places = compared_calls(calls)
+            if len(places) < len(calls):  # its thoughts are left out
+                whole_round = whole_round or [*results]
+                compared = [calls[place] for place in places]
+                places = [place for place in places if place < len(results)]
+                results = [results[place] for place in places]
+                noise = [noise[place] for place in places] if noise else noise
+                said = sum([1 << place for place in places])
         if blocked:
             # The loop is taken to continue as it did, so that insisting on it escalates.
             expected = self.of(Loops).expected if latest else None
@@ -470,12 +491,10 @@ class MeasuredRun:
             seconds = None
             whole = digest
         else:
-            digest = round_outcome(calls, results)
+            digest = round_outcome(compared, results)
             whole = digest
-            if exact is not None:
-                whole = round_outcome(
-                    calls, [(one, failed) for one, (_, failed) in zip(exact, results, strict=True)]
-                )
+            if whole_round is not None:
+                whole = round_outcome(full_calls(calls), whole_round)
             if seconds is not None:
                 seconds = amount(seconds)
             # Reported times and those of our clock cannot be subtracted from one another.
@@ -483,7 +502,8 @@ class MeasuredRun:
                 seconds = _between(since, now)
             else:
                 seconds = _between(began, at)
-        size = len(calls)
+        says_no = said > 0 and negative & said == said
+        size = len(compared)
         left_out: Sequence[str] = ()
         for kinds in noise[:size]:
             left_out = united(left_out, kinds)
@@ -513,11 +533,11 @@ class MeasuredRun:
             mutates,
             mutates and not failed and not blocked,
             reported,
-            empty,
-            negative,
+            said > 0 and empty & said == said,
+            says_no,
             recurrence.count(action, digest),
             left_out,
-            numbers if size == 1 and not blocked else None,
+            numbers if len(calls) == 1 and not blocked else None,
         )
         record = made(ObservedStep, taken)
         # From here on the result counts; as in issue().
@@ -533,7 +553,7 @@ class MeasuredRun:
             if tokens is not None:
                 self.tokens = added(self.tokens, tokens)
             if polls:
-                self.of_waiting(action, digest, failed=negative if failed is None else failed)
+                self.of_waiting(action, digest, failed=says_no if failed is None else failed)
             stale, exploration = self.metrics.get(StaleScore), self.metrics.get(Exploration)
             score = None if stale is None else stale.current
             if latest and (score or exploration is not None):

@@ -310,6 +310,25 @@ class TestState:
         assert report.loops == [(2, 1, 2, 2)]
         assert report.result_streak == 4
 
+    @pytest.mark.parametrize(
+        ("result", "stuck"),
+        [
+            *(("OK", False), ("No problems found.", False), ("no lint errors found", False)),
+            *(("0 vulnerabilities found", False), ("no diagnostics", False)),
+            *(("No flights found", True), ("no matches", True), ("not found", True)),
+        ],
+    )
+    def test_checks_that_find_nothing_wrong_are_progress_and_searches_are_not(self, result, stuck):
+        engine = Engine()
+        start(engine)
+        for n in range(9):
+            issue(engine, arguments={"path": n})
+            signals = observe(engine, outcome=result)
+        assert (signals.result_streak, signals.stale_score > 0) == (
+            (9, True) if stuck else (1, False)
+        )
+        assert stuck or signals.more["empty_streak"] == 0
+
 
 class TestAmounts:
     def test_tokens_of_the_choice_and_of_the_step(self):

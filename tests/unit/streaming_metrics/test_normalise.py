@@ -479,10 +479,16 @@ FORMS = {
     "seconds since 1970": st.integers(1_700_000_000, 1_900_000_000).map(str),
     "milliseconds since 1970": st.integers(1_700_000_000_000, 1_900_000_000_000).map(str),
     "a UUID": st.uuids().map(str),
+    "a UUID that begins with letters": st.tuples(
+        st.text("abcdef", min_size=8, max_size=8), st.uuids()
+    ).map(lambda parts: parts[0] + str(parts[1])[8:]),
     "a ULID": st.text("0123456789ABCDEFGHJKMNPQRSTVWXYZ", min_size=24, max_size=24)
     .filter(lambda text: not text.isdigit())
     .map(lambda text: "01" + text),
     "hex of 16 or more": hexadecimal,
+    "hex of 16 with its only digit late": st.text("abcdef", min_size=9, max_size=14).map(
+        lambda letters: f"{letters}7".ljust(16, "e")
+    ),
     "a name of tempfile": st.text(
         string.ascii_lowercase + string.digits + "_", min_size=8, max_size=8
     ).map(lambda name: f"/tmp/tmp{name}/a"),
@@ -492,6 +498,15 @@ FORMS = {
     "a number with a unit": st.tuples(
         st.integers(0, 99_999), st.sampled_from(["ms", " ms", " seconds", " min", ".5s", " hours"])
     ).map(lambda parts: "".join(map(str, parts))),
+    "a duration of seconds": st.integers(10**15, 10**16).map(
+        lambda took: f"elapsed: 0.0001{took}7"
+    ),
+    "a time in a name": st.datetimes(datetime(2020, 1, 1), datetime(2035, 1, 1)).map(
+        lambda at: at.strftime("shots/screen_%Y%m%d_%H%M%S.png")
+    ),
+    "an age in words": st.sampled_from(
+        ["just now", "a minute ago", "an hour ago", "about a day ago", "a few seconds ago"]
+    ),
     "an age": st.tuples(st.integers(2, 59), st.sampled_from(["seconds", "minutes", "hours"])).map(
         lambda parts: f"{parts[0]} {parts[1]} ago"
     ),
@@ -661,7 +676,7 @@ def test_live_runs_are_compared_without_what_is_volatile_unless_exact_is_set() -
 
 
 def test_a_hostile_result_takes_bounded_time() -> None:
-    for part in ("0:00", "2024-05-01 ", "1h", "a1", "0x", "_ms", "request-id:", "0 "):
+    for part in ("0:00", "2024-05-01 ", "1h", "a1", "0x", "_ms", "request-id:", "0 ", "abcdefa1-"):
         began = time.process_time()
         content_digest(part * (1_000_000 // len(part)), VOLATILE)
         assert time.process_time() - began < 0.5

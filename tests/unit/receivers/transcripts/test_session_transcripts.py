@@ -55,7 +55,7 @@ def codex_result(call_id: str, chunk: str) -> dict[str, Any]:
     return item("function_call_output", call_id=call_id, output=output)
 
 
-MOVES = {"reach": "anywhere"}
+MOVES = {"reach": "anywhere", "detect_polls": True}
 LS = {"action": "exec_command", "args": {"cmd": "ls"}}
 FAILED = {"outcome": "Process exited with code 1\nOutput:\nno such file", "error": True}
 
