@@ -46,7 +46,7 @@ help:
 	@echo "make bench-guards  the preset beside other guards, in a separate environment: docs/compared.md"
 	@echo "make evidence  what the preset stops in recorded runs: DATA=FOLDER"
 	@echo "make bench-instructions  both in instructions (valgrind), which other load does not change"
-	@echo "make soak    tidegauge serve for ten minutes at half its speed: does its memory stay flat?"
+	@echo "make soak    tidegauge serve at half its speed, then under traffic without end: is its memory bounded?"
 	@echo "make dashboards  regenerate Grafana dashboards and Prometheus rules from the catalog"
 	@echo "make dashboards-types  check them against Grafana's schema (npm)"
 	@echo "make dashboards-preview  draw them with Grafana's libraries over a real Prometheus (npm, chromium)"

@@ -1,4 +1,8 @@
-"""``python -m benchmarks soak --minutes 10``: half the maximum rate for long, and flat memory."""
+"""``python -m benchmarks soak --minutes 10``: half the maximum rate for long, and flat memory.
+
+Then, in another receiver, as much as it takes of traffic that never comes to an end, one kind after
+the other: with default settings its memory stays below a limit.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,20 @@ import sys
 import time
 from functools import partial
 
-from benchmarks.otlp_load import make_load
+from benchmarks.endless_traffic import KINDS, request_of
+from benchmarks.otlp_load import Sender, make_load
 from benchmarks.serve import OTHERS, STEPS, Pace, rate
 from benchmarks.served import served
 
 WARM_UP_SECONDS = 30.0
 TOLERANCE = 1.05
 EVERY = 5.0
+MOST_MEGABYTES = 512
+"""Of resident memory, with default settings, whatever comes."""
 
 
 def main(arguments: list[str]) -> int:
-    """Returns 1 when memory grew, spans were lost or a scrape was not answered."""
+    """Returns 1 when memory grew, spans were lost, a scrape was not answered or a limit passed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks soak", description=__doc__)
     parser.add_argument(
         "--minutes", type=float, default=10.0, help="duration in minutes; default: 10"
@@ -25,7 +32,44 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--share", type=float, default=0.5, help="share of the maximum rate; default: 0.5"
     )
+    parser.add_argument(
+        "--endless",
+        type=float,
+        default=30.0,
+        help="seconds of each kind of endless traffic; default: 30",
+    )
     options = parser.parse_args(arguments)
+    paced = _paced(options) if options.minutes else True
+    bounded = _endless(options.endless) if options.endless else True
+    return 0 if paced and bounded else 1
+
+
+def _endless(seconds: float) -> bool:
+    """Whether memory stays below the limit."""
+    most = 0.0
+    with served() as server:
+        sender = Sender(server.target, at_once=4)
+        for kind, endless in KINDS.items():
+            traces, megabytes = endless(), []
+            until = time.monotonic() + seconds
+            while time.monotonic() < until:
+                sender.send(request_of(traces))
+                megabytes.append(server.resident_bytes / 1e6)
+            sender.finish()
+            server.page()
+            most = max(most, *megabytes)
+            middle, end = megabytes[len(megabytes) // 2], megabytes[-1]
+            print(
+                f"{kind}: at most {max(megabytes):.0f} MB, {middle:.0f} MB midway, {end:.0f} MB "
+                "at the end"
+            )
+        sender.close()
+    print(f"at most {most:.0f} MB of whatever comes, target: {MOST_MEGABYTES} MB")
+    return most <= MOST_MEGABYTES
+
+
+def _paced(options: argparse.Namespace) -> bool:
+    """Whether nothing is lost, and memory is flat."""
     load = make_load(OTHERS)
     with served() as server:
         most = rate(server.target, load, partial(server.wait_for, STEPS))
@@ -57,4 +101,4 @@ def main(arguments: list[str]) -> int:
     # At first what is remembered of ended traces fills up, so the second half counts.
     flat = end <= TOLERANCE * middle
     print(f"from midway to the end: {end / middle:.2f} x, target: {TOLERANCE:g} x")
-    return 0 if flat and measured == pace.steps else 1
+    return flat and measured == pace.steps

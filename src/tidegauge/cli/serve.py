@@ -32,6 +32,7 @@ from tidegauge.cli.server_settings import (
     MeasuringSettings,
     print_metrics_addresses,
     rarely_collected,
+    returning_memory,
     set_on_signal,
 )
 from tidegauge.cli.terminal import print_line
@@ -49,6 +50,8 @@ __all__ = ["ServeSettings", "invitation", "serve"]
 _TOKEN: Final = "TIDEGAUGE_SERVE_TOKEN"  # noqa: S105 -- the name of a variable
 _FORWARD_TOKEN: Final = "TIDEGAUGE_SERVE_FORWARD_TOKEN"  # noqa: S105
 _MEBIBYTE: Final = 1024 * 1024
+_PENDING: Final = 3
+"""The part of the memory of what is open that calls may take which wait for spans around them."""
 _CLOSING: Final = 0.1
 """Share of the time for the shutdown in which files and providers are closed."""
 
@@ -125,6 +128,12 @@ class ServeSettings(MeasuringSettings):
     max_connections: int = setting(
         COUNT, 64, "Limit of connections (HTTP) and of concurrent requests (gRPC)."
     )
+    max_state_bytes: int = setting(
+        COUNT,
+        160 * _MEBIBYTE,
+        "Memory of the open traces and runs, in bytes; beyond this, those idle for longest are "
+        "ended.",
+    )
     max_queued_spans: int = setting(
         COUNT, 100_000, "Spans that may wait; beyond this, senders must wait."
     )
@@ -179,6 +188,7 @@ def serve(settings: ServeSettings) -> None:
     2: wrong usage.
     """
     stop = set_on_signal()
+    returning_memory()
     receiver_settings = _receiver_settings(settings)
     pipeline = _pipeline(settings)
     lost: list[str] = []
@@ -310,7 +320,10 @@ def _receiver_settings(settings: ServeSettings) -> ReceiverSettings:
         read=ReadLimits(
             settings.max_request_spans, settings.max_attributes, settings.max_attribute_length
         ),
-        assembly=settings.assembly_limits,
+        assembly=settings.assembly_limits._replace(
+            state_bytes=settings.max_state_bytes,
+            pending_bytes=settings.max_state_bytes // _PENDING,
+        ),
         queued_spans=settings.max_queued_spans,
         forwarding=_forwarding(settings),
     )

@@ -32,7 +32,7 @@ from tidegauge.cli.command_settings import (
 from tidegauge.cli.loop_notices import LoopNotices, parse_command, ring
 from tidegauge.cli.page_settings import PRICES_HELP, RUNBOOKS_HELP
 from tidegauge.cli.price_file import read_prices
-from tidegauge.cli.server_settings import rarely_collected, set_on_signal, usable_port
+from tidegauge.cli.server_settings import set_on_signal, usable_port
 from tidegauge.cli.terminal import print_line
 
 if TYPE_CHECKING:
@@ -185,8 +185,9 @@ def watch(settings: WatchSettings) -> None:
         _end_idle_runs(sessions, stop)
         if tails is not None:
             closing.callback(_following(tails, stop))
-        with rarely_collected():
-            view.follow(stop)
+        # Calls and their turns refer to one another: Python's collector frees them, as often as it
+        # does by default.
+        view.follow(stop)
     view.summary()
 
 

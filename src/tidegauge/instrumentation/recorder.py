@@ -87,6 +87,7 @@ class Recorder:
         signals: what its rules read.
         on_nudge: called with a run's id and each nudge that is delivered.
         on_refused: called with a run's id and how many of its calls were refused.
+        held_bytes: called with a run's id; how much memory the sink holds of it, about.
         max_waiting: limit of the runs that wait for a person.
 
     Attributes:
@@ -103,6 +104,7 @@ class Recorder:
         signals: Collection[str] = (),
         on_nudge: Callable[[str, Decision], None] | None = None,
         on_refused: Callable[[str, int], None] | None = None,
+        held_bytes: Callable[[str], int] | None = None,
         max_waiting: int = 10_000,
     ) -> None:
         self.sink = sink
@@ -114,6 +116,7 @@ class Recorder:
         self.reads_tokens = not _TOKEN_SIGNALS.isdisjoint(signals)
         self.on_nudge = on_nudge
         self.on_refused = on_refused
+        self.held_bytes = held_bytes
         self._warned: set[str] = set()
         self._reach = extract_reach(self.extractors)
 
@@ -241,6 +244,12 @@ class RecordedRun:
     def ended(self) -> bool:
         """Whether the run was ended."""
         return self._ended
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory that the sink holds of it, about."""
+        held_bytes = self._recorder.held_bytes
+        return 0 if held_bytes is None else held_bytes(self.id)
 
     @property
     def span(self) -> Span:

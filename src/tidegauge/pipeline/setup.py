@@ -152,6 +152,7 @@ class Pipeline:
             signals=policy.signals,
             on_nudge=live.nudged,
             on_refused=self.engine.refused,
+            held_bytes=self.engine.held_bytes,
             max_waiting=settings.max_runs,
         )
         if settings.run_store is not None:

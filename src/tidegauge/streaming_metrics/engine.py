@@ -375,6 +375,11 @@ class Engine:
         """An active run; read it with its lock held."""
         return self._runs.get(run)
 
+    def held_bytes(self, run: str) -> int:
+        """Bytes of memory that an active run takes, about; 0, it is not active."""
+        found = self._runs.get(run)
+        return 0 if found is None else found.held_bytes
+
     def snapshot(self) -> Snapshot:
         """Every group and every active run now."""
         self._catch_up()

@@ -10,8 +10,9 @@ import abc
 import copy
 import functools
 import inspect
+from collections import deque
 from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
 from tidegauge.streaming_metrics.plain import WITHOUT_KIND, from_plain, to_plain
 from tidegauge.streaming_metrics.records import FinishedRun, Record
@@ -19,6 +20,8 @@ from tidegauge.streaming_metrics.records import FinishedRun, Record
 __all__ = ["GroupMetric", "Metric", "Stateful"]
 
 R = TypeVar("R", bound=Record)
+
+_TABLES: Final = (dict, list, set, deque)
 
 
 class Stateful:
@@ -75,6 +78,18 @@ class Stateful:
                 loaded[name] = data if type(data) in WITHOUT_KIND else from_plain(data)
         for name, value in loaded.items():
             setattr(self, name, value)
+
+    @property
+    def entries(self) -> int:
+        """How many entries its tables have together: they grow with the run."""
+        found = 0
+        for name in self._slots():
+            value = getattr(self, name)
+            if isinstance(value, _TABLES):
+                found += len(value)
+            elif isinstance(value, Stateful):
+                found += value.entries
+        return found
 
     @classmethod
     @functools.cache

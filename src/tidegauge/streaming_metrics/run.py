@@ -73,6 +73,16 @@ _MAX_UNOBSERVED: Final = 1_000
 _OVERLAPPING: Final = 16
 """Steps within which one without a result overlaps the next; later, its result may be lost."""
 _MAX_SITUATION: Final = 10
+
+# What a run takes, as `tests/unit/receivers/otlp/test_memory.py` measures it.
+_NEW_BYTES: Final = 11_000
+_ENTRY_BYTES: Final = 64
+_OPEN_BYTES: Final = 400
+_WINDOWS: Final = ((16, 2_200), (40, 450), (256, 200))
+"""Of how many last steps something is kept, and how much of each."""
+_COUNT_AFTER: Final = 32
+"""Steps after which the entries of its metrics are counted again."""
+
 _SKIPPING: Final = 2
 """What is added to a moment for a step that only waits or thinks: it has separate plans."""
 
@@ -161,6 +171,8 @@ class MeasuredRun:
 
     __slots__ = (
         "_absent",
+        "_counted_at",
+        "_entries",
         "_going_on",
         "_plans",
         "actions",
@@ -236,6 +248,7 @@ class MeasuredRun:
         self.skipping = False  # whether the last moment was one of a step that waits or thinks
         self.latest = StepSignals(started.run, -1, b"", b"")
         self._going_on = Decision(signals=self.latest)
+        self._entries = self._counted_at = 0
         self.finished = False
         self.success: bool | None = None
         self.outcome: RunOutcome = "unknown"
@@ -264,6 +277,18 @@ class MeasuredRun:
             found = self.metrics[kind] = metric.made(self)
             self.plan()
         return found
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory that it takes, about."""
+        steps = self.steps
+        if steps - self._counted_at >= _COUNT_AFTER:
+            self._entries = sum([metric.entries for metric in self.metrics.values()])
+            self._counted_at = steps
+        held = _NEW_BYTES + _ENTRY_BYTES * self._entries + _OPEN_BYTES * len(self.open_steps)
+        for first, size in _WINDOWS:
+            held += size * min(steps, first)
+        return held
 
     @property
     def completed_steps(self) -> int:

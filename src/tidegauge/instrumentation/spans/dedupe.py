@@ -20,11 +20,13 @@ So calls in different traces are one only where more proves it, and else each tr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from sys import getsizeof
+from typing import Any, Final, NamedTuple
 
 from tidegauge.events import ABSENT, made
 from tidegauge.instrumentation.spans.json_values import text
 from tidegauge.instrumentation.spans.span import (
+    NO_INFO,
     UNKNOWN_ARGUMENTS,
     ModelSpan,
     SpanData,
@@ -36,6 +38,7 @@ __all__ = [
     "MAX_SKEW",
     "Interval",
     "SeenModel",
+    "memory_of",
     "same_arguments",
     "same_call_elsewhere",
     "same_model_call",
@@ -43,6 +46,9 @@ __all__ = [
 
 MAX_SKEW: Final = 1_000_000_000
 """Nanoseconds that the clocks of two hosts may be apart, where only times show what is one call."""
+
+
+_MAX_PARTS: Final = 1_000_000
 
 
 class Interval(NamedTuple):
@@ -79,10 +85,12 @@ class Interval(NamedTuple):
 
 
 class SeenModel(NamedTuple):
-    """A model call as one instrumentation shows it.
+    """A model call as one instrumentation shows it: what another span is compared with later.
 
     Attributes:
+        model: the calls that it chose, and its tokens.
         place: the thread or task of this process in which its span ended; 0, that is not known.
+        size: bytes of memory that these calls take, about.
     """
 
     scope: str
@@ -92,18 +100,19 @@ class SeenModel(NamedTuple):
     span: int = 0
     parent: int | None = None
     place: int = 0
+    size: int = 0
 
     @classmethod
     def of(cls, span: SpanData, model: ModelSpan, place: int = 0) -> SeenModel:
         """What ``span`` shows."""
         when, clock = made(Interval, (span.start, span.end)), clock_of(span.resource)
-        fields = (span.scope, when, model, clock, span.span_id, span.parent_id, place)
+        calls = model.calls
+        size = 0
+        for call in calls or ():
+            size += memory_of(call.arguments)
+        kept = made(ModelSpan, (NO_INFO, calls, model.tokens, (), None, False))
+        fields = (span.scope, when, kept, clock, span.span_id, span.parent_id, place, size)
         return made(cls, fields)
-
-    def compared(self) -> SeenModel:
-        """What another span is compared with later, and no more."""
-        model = self.model
-        return self._replace(model=ModelSpan(calls=model.calls, tokens=model.tokens))
 
     def beside(self, other: SeenModel) -> bool:
         """Whether it is not known that both ended in one thread or task.
@@ -113,6 +122,27 @@ class SeenModel(NamedTuple):
         (False, True)
         """
         return self.place == 0 or self.place != other.place
+
+
+def memory_of(contents: object) -> int:
+    """Bytes of memory that the arguments of a call take, about: of a million parts at most.
+
+    >>> memory_of("k" * 1_000) > 1_000, memory_of({"q": ["k" * 1_000] * 2}) > 2_000
+    (True, True)
+    """
+    size = 0
+    parts: list[Any] = [contents]
+    for part in parts:  # which grows meanwhile
+        size += getsizeof(part)
+        kind = type(part)
+        if kind is dict:
+            parts += part
+            parts += part.values()
+        elif (kind is list or kind is tuple) and part is not UNKNOWN_ARGUMENTS:
+            parts += part
+        if len(parts) > _MAX_PARTS:
+            break
+    return size
 
 
 def same_model_call(one: SeenModel, other: SeenModel) -> bool:

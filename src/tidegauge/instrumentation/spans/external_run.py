@@ -23,10 +23,12 @@ from tidegauge.instrumentation.spans.span import (
     RunInfo,
     SpanData,
     ToolSpan,
+    clock_of,
 )
 
 __all__ = [
     "MAX_DEPTH",
+    "Earliest",
     "ExternalRun",
     "Node",
     "OpenSpan",
@@ -44,6 +46,10 @@ MAX_DEPTH: Final = 1_000
 
 _MAX_INSIDE: Final = 1_000
 
+_RUN_BYTES: Final = 6_000
+_ENDED_BYTES: Final = 2_000
+"""What a run takes without its turns and what is measured of it, and at most one that has ended."""
+
 _TOOL: Final = "execute_tool "
 _WRAPPING: Final = (
     *("openai_agents", "google_adk", "gcp.vertex.agent", "crewai"),
@@ -60,6 +66,25 @@ class OpenSpan(Protocol):
         """Its attributes so far."""
 
 
+class Earliest(NamedTuple):
+    """Of the spans that came before the span around them, the one that started first.
+
+    Attributes:
+        start: when, in nanoseconds.
+        clock: the clock of that time.
+        service: the process that made it.
+    """
+
+    start: int
+    clock: str
+    service: str
+
+    @classmethod
+    def of(cls, span: SpanData) -> Earliest:
+        """What is kept of a span: its contents are not."""
+        return cls(span.start, clock_of(span.resource), service_of(span.resource))
+
+
 class Node:
     """A span's place among the others.
 
@@ -68,7 +93,7 @@ class Node:
         run: the run that it is the root of.
         known: whether anything is known of it but that others are inside it.
         announced: what is known of it before it has ended: which agent it is.
-        first: the span inside it that started first, of those that came before it.
+        earliest: the span inside it that started first, of those that came before it.
         since: when the first model call inside it began, of those that came before it, in
             nanoseconds.
         until: when the last of the calls that wait for it ended.
@@ -94,7 +119,7 @@ class Node:
         "beside",
         "chose_by",
         "chose_until",
-        "first",
+        "earliest",
         "in_tool",
         "joined",
         "known",
@@ -130,7 +155,7 @@ class Node:
         self.run: ExternalRun | None = None
         self.known = known
         self.announced: AgentSpan | None = None
-        self.first: SpanData | None = None
+        self.earliest: Earliest | None = None
         self.since: int | None = None
         self.until = 0
         self.turns = 0
@@ -160,6 +185,10 @@ class Node:
             return self.announced
         ids = (self.trace_id, self.span_id, None)
         return read_span(SpanData(*ids, self.name, self.scope, self.attributes, 0, 0))
+
+    def let_go(self) -> None:
+        """It has ended: children that outlive it do not need what it said."""
+        self.live = self._ended = self._reading = None
 
     def info(self) -> RunInfo:
         """What is known of its run so far."""
@@ -304,6 +333,7 @@ class ExternalRun:
             end before the tools that were chosen; where no models are shown, around tools.
         unsure: the spans that may be inside this run, or at work beside it, and whose calls wait.
         incomplete: whether spans between its root and its calls never arrive.
+        size: bytes of memory that it took when that was last counted, about.
     """
 
     __slots__ = (
@@ -325,6 +355,7 @@ class ExternalRun:
         "root",
         "scopes",
         "service",
+        "size",
         "traces",
         "turns",
         "unsure",
@@ -363,6 +394,13 @@ class ExternalRun:
         self.direct = False
         self.unsure: list[Node] = []
         self.incomplete = False
+        self.size = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory that it takes, about, with what is measured of it."""
+        ended_inside = _ENDED_BYTES * (len(self.inside) + len(self.earlier))
+        return _RUN_BYTES + ended_inside + self.turns.held_bytes + self.recorded.held_bytes
 
     def handed_on(self) -> ExternalRun:
         """The run inside it that hands over to the next agent; itself, if there is none."""

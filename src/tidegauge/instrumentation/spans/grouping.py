@@ -50,6 +50,7 @@ from tidegauge.instrumentation.spans.external_run import (
     service_of,
     tool_around,
 )
+from tidegauge.instrumentation.spans.matching import MAX_SHOWN_BYTES
 from tidegauge.instrumentation.spans.span import (
     CALLS,
     AgentSpan,
@@ -65,30 +66,34 @@ __all__ = ["MAX_OPEN_SPANS", "Grouping", "RecentModels"]
 MAX_OPEN_SPANS: Final = 100_000
 _MAX_RECENT: Final = 1_000
 _MAX_RECENT_OF_TRACE: Final = 64
+_MAX_RECENT_BYTES: Final = 16 * 1024 * 1024
 _MAX_SCOPES: Final = 1_000
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class _Recent:
-    """Model calls, and the instrumentations that have shown them."""
+    """Model calls, the instrumentations that have shown them, and the memory of what they chose."""
 
-    __slots__ = ("calls", "scopes")
+    __slots__ = ("calls", "scopes", "size")
 
     def __init__(self) -> None:
         self.calls: deque[tuple[SeenModel, ExternalRun]] = deque()
         self.scopes: Counter[str] = Counter()
+        self.size = 0
 
 
 class RecentModels:
     """The last model calls, and the runs that they were made in.
 
     Args:
-        across_traces: whether 1,000 of all traces are kept; else 64 of each trace.
+        across_traces: whether 1,000 of all traces are kept; else 64 of each trace. Together they
+            take at most 16 MB, or 1 MB of each trace.
     """
 
     def __init__(self, *, across_traces: bool = True) -> None:
         self._across_traces = across_traces
         self._limit = _MAX_RECENT if across_traces else _MAX_RECENT_OF_TRACE
+        self._max_bytes = _MAX_RECENT_BYTES if across_traces else MAX_SHOWN_BYTES
         self._recent: dict[int, _Recent] = {}  # by trace; 0: of all
 
     def add(self, seen: SeenModel, run: ExternalRun, trace_id: int) -> None:
@@ -96,8 +101,10 @@ class RecentModels:
         recent = self._recent.setdefault(0 if self._across_traces else trace_id, _Recent())
         recent.calls.append((seen, run))
         recent.scopes[seen.scope] += 1
-        if len(recent.calls) > self._limit:
+        recent.size += seen.size
+        while len(recent.calls) > self._limit or recent.size > self._max_bytes:
             oldest, _ = recent.calls.popleft()
+            recent.size -= oldest.size
             recent.scopes[oldest.scope] -= 1
             if not recent.scopes[oldest.scope]:
                 del recent.scopes[oldest.scope]
@@ -318,8 +325,8 @@ class Grouping:
             new.turns.send()
         for idle, reason in expired:
             idle.end(outcome="unknown", reason=reason)
-        if run is not None and seen is not None:
-            run.turns.model(span, seen, in_tool=in_tool)
+        if run is not None and isinstance(reading, ModelSpan) and seen is not None:
+            run.turns.model(span, seen, reading, in_tool=in_tool)
         elif run is not None and isinstance(reading, ToolSpan) and not in_tool:
             run.turns.tool(span, reading)
         if ended is not None:
@@ -328,7 +335,7 @@ class Grouping:
             ended.report_result(span, reading)
             ended.unsure.clear()
             ended.root = None  # neither holds the other: both are freed at once, by no collector
-        node.live = None  # what it held is not needed by children that outlive it
+        node.let_go()
 
     def _has_no_calls(self, span: SpanData, reading: AgentSpan) -> bool:
         """Whether an agent's calls are missing, in a trace without runs.
@@ -405,7 +412,7 @@ class Grouping:
                 span_faults.drop("no_agent")
                 return None, False
             inner = inner[: inner.index(root)]
-            run = self._known(node, seen, resource) or self._open(
+            run = self._known(node, reading, seen, resource) or self._open(
                 *(root, inner, span, reading, self._handing_over(root)),
                 node=node,
                 resource=resource,
@@ -424,7 +431,7 @@ class Grouping:
             tool = tool_around(inner, waiting, unknown=bool(waiting) and not waited_for)
         while child := child_root(inner, tool, reading.info, run.agent):
             inner = inner[: inner.index(child)]
-            child.run = self._known(node, seen, resource)
+            child.run = self._known(node, reading, seen, resource)
             if child.run is None:
                 around = run.handed_on()
                 child.run = self._open(
@@ -480,7 +487,11 @@ class Grouping:
         return self._handed_over.pop(root.trace_id, None)
 
     def _known(
-        self, node: Node, seen: SeenModel | None, resource: Mapping[str, Any]
+        self,
+        node: Node,
+        reading: ModelSpan | ToolSpan,
+        seen: SeenModel | None,
+        resource: Mapping[str, Any],
     ) -> ExternalRun | None:
         """The run in which another instrumentation shows a call, in another trace perhaps."""
         if seen is None:
@@ -489,7 +500,7 @@ class Grouping:
         def proves(before: SeenModel, run: ExternalRun) -> bool:
             if not (before.model.calls and seen.model.calls):
                 return False
-            infos = (seen.model.info, *(each.info() for each in node.lineage()))
+            infos = (reading.info, *(each.info() for each in node.lineage()))
             conversation = next((one.conversation for one in infos if one.conversation), None)
             return self._proves(before, run, seen, resource, conversation)
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, cast
@@ -32,12 +31,14 @@ from tidegauge.instrumentation.spans.dedupe import (
     MAX_SKEW,
     Interval,
     SeenModel,
+    memory_of,
     same_arguments,
     same_model_call,
 )
 from tidegauge.instrumentation.spans.json_values import STOPPED, error_type, failure_text
 from tidegauge.instrumentation.spans.span import (
     UNKNOWN_ARGUMENTS,
+    ModelSpan,
     SpanData,
     ToolSpan,
     clock_of,
@@ -45,9 +46,18 @@ from tidegauge.instrumentation.spans.span import (
 from tidegauge.instrumentation.turn_calls import MAX_CALLS, ChosenCall, Turn, TurnCall
 from tidegauge.instrumentation.turns import TurnTracker
 
-__all__ = ["SpanCall", "SpanTurn", "SpanTurns"]
+__all__ = ["MAX_SHOWN_BYTES", "SpanCall", "SpanTurn", "SpanTurns"]
 
 _MAX_RECENT: Final = 64
+MAX_SHOWN_BYTES: Final = 1024 * 1024
+"""Limit of the memory of the arguments of calls that a run remembers because they may be shown
+again: of those of its turns, and of those that its models chose."""
+
+_TURN_BYTES: Final = 1_000
+"""What a turn of one call takes, about, without arguments and result; a model call takes less."""
+
+_NO_RESULT: Final = CallResult()
+_RESULT: Final = CallResult(None)
 _HAND_OFFS: Final = ("transfer_to_", "handoff", "hand_off", "delegate_to_")
 """How names of tools begin that hand over to another agent."""
 
@@ -110,6 +120,11 @@ class SpanCall(TurnCall):
         if self.arguments is UNKNOWN_ARGUMENTS:
             self.arguments = known.arguments
 
+    def observed(self) -> None:
+        """Its result was reported: all that matters from now on is that there is one."""
+        if self.result is not None:
+            self.result = _NO_RESULT if self.result.outcome is ABSENT else _RESULT
+
     def may_be(self, tool: ToolSpan) -> bool:
         """Whether a span of this name may show it."""
         if self.id and tool.id:
@@ -124,9 +139,12 @@ class SpanTurn(Turn):
         since: when it was chosen, in nanoseconds.
         clock: the clock of that time.
         postponed: whether it was chosen after a stop: its step is issued when it has ended.
+        size: bytes of memory that the arguments of its calls take, about, once it has ended.
+        remembered: whether it may be shown again.
+        told: whether its result was reported.
     """
 
-    __slots__ = ("clock", "postponed", "seconds", "since")
+    __slots__ = ("clock", "postponed", "remembered", "seconds", "since", "size", "told")
 
     calls: list[SpanCall]  # type: ignore[assignment]
 
@@ -136,11 +154,18 @@ class SpanTurn(Turn):
         self.clock = clock
         self.seconds: float | None = None
         self.postponed = False
+        self.size = 0
+        self.remembered = self.told = False
 
     @property
     def ended(self) -> bool:
         """Whether all calls have ended or were refused."""
         return all(call.result is not None or call.refused for call in self.calls)
+
+    def let_go(self) -> None:
+        """Free it at once, by no collector, if it is not needed any more: its calls refer to it."""
+        if self.told and not self.remembered:
+            self.calls = []
 
 
 class SpanTurns(TurnTracker):
@@ -155,34 +180,41 @@ class SpanTurns(TurnTracker):
 
     def __init__(self, recorded: RecordedRun) -> None:
         super().__init__(recorded)
-        self._reports: deque[Callable[[], object]] = deque()
+        # Lists, because an empty deque takes 600 bytes.
+        self._reports: list[Callable[[], object]] = []
         self._sending = threading.Lock()
-        self._recent: deque[SpanTurn] = deque(maxlen=_MAX_RECENT)  # observed: may be shown again
+        self._recent: list[SpanTurn] = []  # observed: may be shown again
+        self._recent_size = self._models_size = 0
         self._unchosen: list[SpanCall] = []  # that no model span shows
-        self._models: deque[SeenModel] = deque(maxlen=_MAX_RECENT)
-        self._around_models: deque[int | None] = deque(maxlen=_MAX_RECENT)  # ids of their parents
+        self._models: list[SeenModel] = []
+        self._around_models: list[int | None] = []  # ids of their parents
         self._scopes: set[str] = set()  # the instrumentations that have shown it, two at most
         self._has_models = False  # whether there are model spans at all
         self._shows_calls = False  # whether they show their calls
         self._alone = 0  # the reported calls that no model had shown by then
         self._silent: str | None = None  # the scope of a model call that shows none, as yet
         self._refuses = False  # whether a call was refused
+        self._handed_over: bool | None = None  # None: the run has not ended
 
-    def model(self, span: SpanData, seen: SeenModel, *, in_tool: bool = False) -> None:
+    def model(
+        self, span: SpanData, seen: SeenModel, shown: ModelSpan, *, in_tool: bool = False
+    ) -> None:
         """A model call has ended: what came before is settled, what it chose is a step.
 
         Args:
             span: its span.
-            seen: what the span shows.
+            seen: what other spans are compared with.
+            shown: all that the span shows.
             in_tool: it was made inside a tool: its tokens belong to that step, and it begins none.
         """
         with here.critical, self._lock:
-            self._take_model(span, seen, in_tool=in_tool)
+            self._take_model(span, seen, shown, in_tool=in_tool)
         self.send()
 
-    def _take_model(self, span: SpanData, seen: SeenModel, *, in_tool: bool) -> None:
-        shown = seen.model
-        if self._shown_already(seen, in_tool=in_tool):
+    def _take_model(
+        self, span: SpanData, seen: SeenModel, shown: ModelSpan, *, in_tool: bool
+    ) -> None:
+        if self._shown_already(seen, shown, in_tool=in_tool):
             return
         calls = [] if in_tool else self._chosen_calls(seen)
         if not in_tool:
@@ -273,7 +305,7 @@ class SpanTurns(TurnTracker):
     def goes_on(self) -> bool:
         """Whether its last turn is not over: it waits for tools, or hands over to another agent."""
         with here.critical, self._lock:
-            turns = self._turns() or list(self._recent)[-1:]
+            turns = self._turns() or self._recent[-1:]
             if any(call.result is None for turn in turns for call in turn.calls):
                 return bool(self._open)
             return _is_hand_off(turns)
@@ -281,9 +313,23 @@ class SpanTurns(TurnTracker):
     def hands_over(self) -> bool:
         """Whether its last call hands over to another agent."""
         with here.critical, self._lock:
-            if self._unchosen:  # no model is shown
-                return self._unchosen[-1].name.startswith(_HAND_OFFS)
-            return _is_hand_off(self._turns() or list(self._recent)[-1:])
+            return self._hands_over() if self._handed_over is None else self._handed_over
+
+    def _hands_over(self) -> bool:
+        if self._unchosen:  # no model is shown
+            return self._unchosen[-1].name.startswith(_HAND_OFFS)
+        return _is_hand_off(self._turns() or self._recent[-1:])
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory that it takes, about."""
+        held = self._recent_size + self._models_size
+        held += _TURN_BYTES * (len(self._recent) + len(self._models))
+        for call in (*self._unchosen, *self._open_calls()):
+            held += _TURN_BYTES + memory_of(call.arguments)
+            if call.result is not None:
+                held += memory_of(call.result.outcome)
+        return held
 
     def settle(self, *, then: Callable[[], object] | None = None) -> None:
         """No more spans arrive: report what is known of the rest.
@@ -297,6 +343,7 @@ class SpanTurns(TurnTracker):
             self._reports += [partial(self._issue_postponed, turn) for turn in self._turns()]
             if then is not None:
                 self._reports.append(then)
+            self._reports.append(self._end)
         self.send()
 
     def report_first(self, report: Callable[[], object]) -> None:
@@ -311,7 +358,7 @@ class SpanTurns(TurnTracker):
                 return  # the thread that sends takes ours, too
             try:
                 while reports:
-                    reports.popleft()()
+                    reports.pop(0)()
             finally:
                 self._sending.release()
 
@@ -353,7 +400,7 @@ class SpanTurns(TurnTracker):
         """The model chose these calls; all of their tools may have ended."""
         self._observe_ended(self._open_turn(calls, since, clock))
 
-    def _shown_already(self, seen: SeenModel, *, in_tool: bool) -> bool:
+    def _shown_already(self, seen: SeenModel, shown: ModelSpan, *, in_tool: bool) -> bool:
         """Whether another span has shown this model call; what it left out is taken."""
         one = self._shown_by_one(seen.scope)
         # Of one instrumentation, only the span around another one shows its call again.
@@ -363,18 +410,24 @@ class SpanTurns(TurnTracker):
                 continue
             if in_tool:
                 return True
-            self._answer(seen.model.answers)
+            self._answer(shown.answers)
             if before.model.tokens is None:
                 self._count_tokens(seen.model.tokens, False)
             if before.model.calls is None and seen.model.calls is not None:
-                self._models[index] = before._replace(model=seen.model)
+                self._models[index] = before._replace(model=seen.model, size=seen.size)
+                self._models_size += seen.size - before.size
                 self._silent = None
                 self._show_calls()
                 if seen.model.calls:
                     self._open_chosen(self._chosen_calls(seen), seen.when.end, seen.clock)
             return True
-        self._models.append(seen)
+        models = self._models
+        models.append(seen)
         self._around_models.append(seen.parent)
+        self._models_size += seen.size
+        while len(models) > _MAX_RECENT or self._models_size > MAX_SHOWN_BYTES:
+            self._models_size -= models.pop(0).size
+            del self._around_models[0]
         return False
 
     def _show_calls(self) -> None:
@@ -549,8 +602,41 @@ class SpanTurns(TurnTracker):
     def _close(self, turn: Turn) -> None:
         if not turn.observed:
             self._reports.append(partial(self._observe, turn))
-            self._recent.append(cast("SpanTurn", turn))
+            self._remember(cast("SpanTurn", turn))
         super()._close(turn)
+
+    def _remember(self, turn: SpanTurn) -> None:
+        recent = self._recent
+        turn.size, turn.remembered = 0, True
+        for call in turn.calls:
+            turn.size += memory_of(call.arguments)
+        recent.append(turn)
+        self._recent_size += turn.size
+        while len(recent) > _MAX_RECENT or (
+            self._recent_size > MAX_SHOWN_BYTES and len(recent) > 1
+        ):
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        turn = self._recent.pop(0)
+        self._recent_size -= turn.size
+        turn.remembered = False
+        turn.let_go()
+
+    def _end(self) -> None:
+        """All is reported. Those that the run was for may hold it for longer."""
+        with here.critical, self._lock:
+            self._handed_over = self._hands_over()
+            self._models.clear()
+            self._around_models.clear()
+            while self._recent:
+                self._forget_oldest()
+            for turn in self._turns():
+                self._open.remove(turn)
+                turn.calls = []
+            self._unchosen.clear()
+            self._by_id.clear()
+            self._recent_size = self._models_size = 0
 
     def _is_refused(self, span: SpanData) -> bool:
         """Whether a tool's span shows that the stop of this run refused its call."""
@@ -574,6 +660,15 @@ class SpanTurns(TurnTracker):
 
     def _observe(self, turn: Turn) -> Decision:
         one = cast("SpanTurn", turn)
+        try:
+            return self._report_result(one)
+        finally:
+            for call in one.calls:
+                call.observed()
+            one.told = True
+            one.let_go()
+
+    def _report_result(self, one: SpanTurn) -> Decision:
         refused = sum([call.refused for call in one.calls])
         if refused:
             self._recorded.refused(refused)
@@ -582,7 +677,7 @@ class SpanTurns(TurnTracker):
         if one.postponed:
             one.calls = [call for call in one.calls if not call.refused]
             super()._issue(one)
-        if turn.step is None:
+        if one.step is None:
             return GO_ON
         shown = [call.when for call in one.calls if call.when is not None]
         one.seconds = math.nan  # not known: our own clock would measure when spans arrive

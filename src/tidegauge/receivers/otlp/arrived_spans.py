@@ -39,6 +39,7 @@ from tidegauge.instrumentation.recorder import Recorder
 from tidegauge.instrumentation.spans.convention_reader import may_enclose_run
 from tidegauge.instrumentation.spans.dedupe import SeenModel
 from tidegauge.instrumentation.spans.external_run import (
+    Earliest,
     ExternalRun,
     Node,
     RunDefaults,
@@ -64,6 +65,10 @@ __all__ = ["ArrivedSpans"]
 _NOTHING: Final[Mapping[str, Any]] = {}
 _MAX_NAMED: Final = 100_000
 """Limit of the remembered traces that a run has its id from."""
+
+_NAMED_BYTES: Final = 150
+_NODE_BYTES: Final = 700
+"""What one of these takes, about, and a span that has not arrived, with what it has inside."""
 
 
 class ArrivedSpans(Grouping):
@@ -108,6 +113,25 @@ class ArrivedSpans(Grouping):
         self._enclosed: dict[str, Mapping[str, Any]] = {}
         self._at_work: dict[int, list[Node]] = {}  # spans that model calls wait for, by trace
         self._named: OrderedDict[int, None] = OrderedDict()  # traces that a run has its id from
+        self._run_bytes = 0
+        self._used: list[ExternalRun] = []  # by the span that ends now
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory that the open runs and the spans around them take, about."""
+        return self._run_bytes + _NODE_BYTES * len(self._nodes) + _NAMED_BYTES * len(self._named)
+
+    @property
+    def idle_since(self) -> float | None:
+        """When the run that is idle for longest had its last span; ``None``: no run is open."""
+        return next((run.last_seen for run in self._runs.values()), None)
+
+    def end_idlest(self) -> None:
+        """End the run that is idle for longest."""
+        with self._lock:
+            run = next(iter(self._runs.values()))
+            self._evict(run)
+        run.end(outcome="unknown", reason="too many runs")
 
     @property
     def open_runs(self) -> int:
@@ -120,8 +144,10 @@ class ArrivedSpans(Grouping):
 
     def forget(self, trace_id: int, span_id: int) -> None:
         """Stop waiting for a span that has not arrived."""
-        self._nodes.pop((trace_id, span_id), None)
+        node = self._nodes.pop((trace_id, span_id), None)
         self._at_work.pop(trace_id, None)
+        if node is not None and node.run is not None:
+            self._part(node.run)
 
     def saved(
         self, trace_id: int, span_ids: Iterable[int], run_ids: Iterable[str]
@@ -162,6 +188,7 @@ class ArrivedSpans(Grouping):
         for run in saved["runs"]:
             self._runs[run.recorded.id] = run
             self._calling |= run.scopes
+            self._count(run)
         if saved["first"] is not None:
             self._traces[trace_id] = saved["first"]
         if saved["beside"]:
@@ -210,8 +237,9 @@ class ArrivedSpans(Grouping):
         while parent_id is not None:
             parent = self._nodes.get((node.trace_id, parent_id))
             if parent is not None:
-                if not parent.known and (parent.first is None or span.start < parent.first.start):
-                    parent.first = span
+                earliest = parent.earliest
+                if not parent.known and (earliest is None or span.start < earliest.start):
+                    parent.earliest = Earliest.of(span)
                 if node.beside and not parent.known and parent.announced is None:
                     parent.beside, parent.parent = True, None
                 if parent.parent is not None and node in parent.lineage():
@@ -246,6 +274,9 @@ class ArrivedSpans(Grouping):
         """A span has ended; see :meth:`Grouping.end`."""
         node = self._nodes.get((span.trace_id, span.span_id))
         super().end(span, resource, success, reading, place)
+        used, self._used = self._used, []
+        for each in used:
+            self._count(each)
         if node is not None and node.parent is not None:
             run = node.run
             ended = run is not None and run.root is None and run.around is None
@@ -265,7 +296,7 @@ class ArrivedSpans(Grouping):
             node = self._unknown(span, announced.span_id, None)
         elif node.known:
             return
-        node.first, node.name = None, announced.name
+        node.earliest, node.name = None, announced.name
         node.announced = AgentSpan(RunInfo(announced.agent))
         if announced.parent_id is not None:
             parent = self._nodes.get((span.trace_id, announced.parent_id))
@@ -274,7 +305,7 @@ class ArrivedSpans(Grouping):
                 root = None if outermost is None else outermost.root
                 root = None if root is None or root is node else root
                 parent = self._unknown(span, announced.parent_id, root)
-                parent.first = None
+                parent.earliest = None
             if node is not parent and node not in parent.lineage():
                 node.parent = parent
 
@@ -410,15 +441,15 @@ class ArrivedSpans(Grouping):
         elif not node.known:
             node.name, node.scope, node.live, node.known = span.name, span.scope, span, True
             node.parent = None
-            if node.first is not None and _before(node.first, span):
-                span_faults.skew(service_of(node.first.resource))
-            node.first = None
+            if node.earliest is not None and _before(node.earliest, span):
+                span_faults.skew(node.earliest.service)
+            node.earliest = None
         return node
 
     def _unknown(self, inside: SpanData, span_id: int, parent: Node | None) -> Node:
         scope = inside.scope
         node = Node(inside.trace_id, span_id, parent, name="", scope=scope, live=None, known=False)
-        node.first = inside
+        node.earliest = Earliest.of(inside)
         return self._add(node)
 
     def _add(self, node: Node) -> Node:
@@ -426,6 +457,31 @@ class ArrivedSpans(Grouping):
         if len(self._nodes) > MAX_OPEN_SPANS:
             self._nodes.popitem(last=False)
         return node
+
+    def _seen(self, run: ExternalRun, scope: str, seen: SeenModel | None, trace_id: int) -> None:
+        super()._seen(run, scope, seen, trace_id)
+        self._used.append(run)
+
+    def _count(self, run: ExternalRun) -> None:
+        """Count again how much memory a run takes."""
+        if self._runs.get(run.recorded.id) is run:
+            before, run.size = run.size, run.held_bytes
+            self._run_bytes += run.size - before
+
+    def _evict(self, run: ExternalRun) -> None:
+        super()._evict(run)
+        self._run_bytes -= run.size
+        run.size = 0
+        self._part(run)
+
+    def _part(self, run: ExternalRun) -> None:
+        """A run that is over does not hold its root, if that is not awaited: neither then holds the
+        other, and both are freed at once, by no collector."""
+        root = run.root
+        if root is None or self._runs.get(run.recorded.id) is run:
+            return
+        if self._nodes.get((root.trace_id, root.span_id)) is not root:
+            run.root = None
 
     def _goes_on(self, run: ExternalRun, root: SpanData) -> None:
         self._enclosed[run.recorded.id] = ending(root)
@@ -487,9 +543,9 @@ def _parent_id(span: SpanData) -> int | None:
     return span.parent_id
 
 
-def _before(inner: SpanData, outer: SpanData) -> bool:
+def _before(inner: Earliest, outer: SpanData) -> bool:
     """Whether a span starts before its parent, by the clock of another host."""
     if not 0 < inner.start < outer.start:
         return False
-    clocks = {clock_of(inner.resource), clock_of(outer.resource)}
+    clocks = {inner.clock, clock_of(outer.resource)}
     return len(clocks) == 2 and "" not in clocks

@@ -7,6 +7,7 @@ nor on the order of their arrival within that time.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ from math import inf
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from tidegauge._guard import guarded
+from tidegauge._guard import guarded, log
 from tidegauge._span_faults import span_faults
 from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.recorder import Recorder
@@ -44,6 +45,17 @@ __all__ = ["ASSEMBLY_LIMITS", "Assembly", "AssemblyLimits"]
 
 _MAX_FINISHED: Final = 50_000
 
+# What these take, about: a trace, each of its spans, one that has ended.
+_TRACE_BYTES: Final = 3_000
+_SPAN_BYTES: Final = 200
+_FINISHED_BYTES: Final = 150
+
+_NO_ROOM: Final = (
+    "tidegauge: the open traces and runs take more than %.0f MB, so those that are idle for "
+    "longest are ended; raise --max-state-bytes, or end the runs of agents that are gone sooner "
+    "with --idle-seconds"
+)
+
 
 class AssemblyLimits(NamedTuple):
     """How much is held, and for how long.
@@ -58,6 +70,8 @@ class AssemblyLimits(NamedTuple):
         runs: limit of open runs; one more ends the run that was idle for longest.
         spans: limit of the remembered span ids, which detect duplicates; beyond it, the traces
             that were idle for longest are ended.
+        state_bytes: limit of the memory of all this, about; beyond it, the traces and runs that
+            were idle for longest are ended.
         pending_bytes: limit of the memory of calls that wait for a parent; one more does not wait.
     """
 
@@ -67,6 +81,7 @@ class AssemblyLimits(NamedTuple):
     traces: int = 10_000
     runs: int = 10_000
     spans: int = 500_000
+    state_bytes: float = inf
     pending_bytes: int = 256 * 1024 * 1024
 
 
@@ -127,6 +142,8 @@ class Assembly:
         self._held = HeldSpans(limits.allowed_lateness, across_traces=across_traces)
         self._events = SpanEvents()
         self._remembered = 0
+        self._chosen_bytes = 0
+        self._warned = False
         self._pending = PendingCalls(limits.pending_bytes)
 
     def __len__(self) -> int:
@@ -142,6 +159,13 @@ class Assembly:
     def arrived_bytes(self) -> int:
         """Size of the spans that arrived and were not emitted yet."""
         return self._held.size
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of memory that the open traces and runs take, about, without the held spans."""
+        of_traces = _TRACE_BYTES * len(self._traces) + _SPAN_BYTES * self._remembered
+        of_traces += self._chosen_bytes + _FINISHED_BYTES * len(self._finished)
+        return of_traces + self._spans.held_bytes + self._pending.size + self._events.size
 
     @property
     def names(self) -> AgentNames:
@@ -271,6 +295,7 @@ class Assembly:
         if trace is not None:
             self._traces[trace_id] = trace
             self._remembered += len(trace.parents)
+            self._chosen_bytes += trace.chosen_bytes
         self._held.load(trace_id, held["held"])
         self._events.load(trace_id, held["events"])
         self._pending.load(trace_id, held["pending"])
@@ -341,6 +366,7 @@ class Assembly:
         for when, ended in self._held.take_due(now):
             self._now = when  # the result must not depend on when this is called
             self._emit_all(ended)
+            self._make_room()
         self._now = now
         while self._traces:
             trace_id, trace = next(iter(self._traces.items()))
@@ -460,7 +486,7 @@ class Assembly:
             self._announce(trace, span, reading)
             return
         if isinstance(reading, ModelSpan):
-            trace.choose(reading)
+            self._chosen_bytes += trace.choose(reading)
         elif isinstance(reading, ToolSpan):
             trace.tools.add(span.span_id)
         elif self._spans.node(span.trace_id, span.span_id) is None:
@@ -588,6 +614,20 @@ class Assembly:
             self._remembered > limits.spans and len(self._traces) > 1
         ):
             self._drop(next(iter(self._traces)))
+        while self.state_bytes > limits.state_bytes and self._end_idlest():
+            if not self._warned:
+                self._warned = True
+                log(logging.WARNING, _NO_ROOM, limits.state_bytes / 1e6)
+
+    def _end_idlest(self) -> bool:
+        """End what was idle for longest, a trace or a run; ``False``: there is none."""
+        trace_id, trace = next(iter(self._traces.items()), (0, None))
+        idle_since = self._spans.idle_since
+        if trace is not None and (idle_since is None or trace.last_seen <= idle_since):
+            self._drop(trace_id)
+        elif idle_since is not None:
+            self._spans.end_idlest()
+        return trace is not None or idle_since is not None
 
     def _drop(self, trace_id: int) -> None:
         """Emit what is held of a trace, and forget it. Its runs end by their own limits."""
@@ -602,6 +642,7 @@ class Assembly:
         self._late += len(self._held.take_trace(trace_id))
         span_faults.drop_contents("no_span", self._events.drop(trace_id))
         self._remembered -= len(trace.parents)
+        self._chosen_bytes -= trace.chosen_bytes
         self._pending.pop_all(trace_id)
         for span_id in trace.awaited:
             self._spans.forget(trace_id, span_id)

@@ -17,19 +17,23 @@ __all__ = ["OpenTrace"]
 _MAX_CHOSEN: Final = 1_000
 """Limit of the remembered ids of calls that models have chosen."""
 
+_ID_BYTES: Final = 200
+"""What one of them takes, about, without its characters."""
+
 
 class OpenTrace:
     """An open trace. Of its spans, only their ids are kept, with those of their parents."""
 
     __slots__ = (
-        *("awaited", "chosen", "clocks", "last_seen", "parentless", "parents", "roots", "tools"),
-        "waiting",
+        *("awaited", "chosen", "chosen_bytes", "clocks", "last_seen", "parentless", "parents"),
+        *("roots", "tools", "waiting"),
     )
 
     def __init__(self) -> None:
         self.parents: dict[int, int | None] = {}  # ids of their parents, by id
         self.waiting: set[int] = set()  # ids of those that were not emitted yet
         self.chosen: OrderedDict[str, None] = OrderedDict()  # the model's ids of emitted calls
+        self.chosen_bytes = 0
         self.awaited: set[int] = set()  # ids of parents that were not emitted yet
         self.clocks: set[str] = set()  # of its spans; two at most
         self.parentless = ParentlessRuns()
@@ -69,13 +73,17 @@ class OpenTrace:
         outermost = max((held.get(each, span) for each in cycle), key=order)  # it ends last
         return self._cut(outermost)
 
-    def choose(self, model: ModelSpan) -> None:
-        """Remember the ids of the calls that a model has chosen."""
+    def choose(self, model: ModelSpan) -> int:
+        """Remember the ids of the calls that a model has chosen; returns the bytes that it adds."""
+        before = self.chosen_bytes
         for call in model.calls or ():
-            if call.id is not None:
+            if call.id is not None and call.id not in self.chosen:
                 self.chosen[call.id] = None
+                self.chosen_bytes += _ID_BYTES + len(call.id)
                 if len(self.chosen) > _MAX_CHOSEN:
-                    self.chosen.popitem(last=False)
+                    forgotten, _ = self.chosen.popitem(last=False)
+                    self.chosen_bytes -= _ID_BYTES + len(forgotten)
+        return self.chosen_bytes - before
 
     def end_run(self, run: ExternalRun, root: SpanData, reading: KnownSpan | None) -> None:
         """The root of a run is emitted: the run was around others, or another is around it.

@@ -38,6 +38,11 @@ class PendingCalls:
         self._bytes = 0
         self._calls: dict[int, dict[int, list[PendingCall]]] = {}  # by trace and awaited span
 
+    @property
+    def size(self) -> int:
+        """Bytes of memory that they take, about."""
+        return self._bytes
+
     def add(self, awaited: int, call: PendingCall, *, always: bool = False) -> bool:
         """Let a call wait for a span; ``False``: there is no room."""
         if not always and self._bytes + call.span.size > self._max_bytes:

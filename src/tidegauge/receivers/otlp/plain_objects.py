@@ -86,7 +86,7 @@ class PlainObjects:
         objects: Sequence[Kept],
         records: Sequence[type],
         constants: Sequence[object],
-        shared: Mapping[type, Callable[[Any], Any]] | None = None,
+        shared: Collection[type] = (),
     ) -> None:
         self._numbers = {kept.kind: number for number, kept in enumerate(objects)}
         self._kinds = [kept.kind for kept in objects]
@@ -96,7 +96,7 @@ class PlainObjects:
             for kept, defaults in zip(objects, self._defaults, strict=True)
         ]
         self._records = {kind: (number, _trailing(kind)) for number, kind in enumerate(records)}
-        self._shared = shared or {}
+        self._shared = shared
         self._record_kinds: list[Any] = list(records)
         self._constants = list(constants)
 
@@ -147,7 +147,7 @@ class _Writer:
         defaults: Sequence[Mapping[str, Any]],
         records: Mapping[type, tuple[int, Sequence[Any]]],
         constants: Sequence[object],
-        shared: Mapping[type, Callable[[Any], Any]],
+        shared: Collection[type],
     ) -> None:
         self.shared: list[Plain] = []  # the records that several objects have
         self._shared_kinds = shared
@@ -190,7 +190,7 @@ class _Writer:
         if kind in self._shared_kinds:
             place = self._shared.get(id(value))
             if place is None:
-                self.shared.append(self._record(self._shared_kinds[kind](value)))
+                self.shared.append(self._record(value))
                 place = self._shared[id(value)] = len(self.shared) - 1
             return [_Kind.SHARED, place]
         if kind in self._records:

@@ -44,7 +44,7 @@ RETRY_SECONDS: Final = 1
 
 _PIECE: Final = 65_536
 _UNPACKED: Final = 1_048_576
-_MAX_RECEIVING: Final = 256 * 1024 * 1024
+_MAX_RECEIVING: Final = 64 * 1024 * 1024
 _MAX_WAIT: Final = 1.0
 _MAX_MEMBERS: Final = 1_024
 

@@ -13,7 +13,7 @@ from opentelemetry.trace import NoOpTracer
 from tidegauge.events import ABSENT, CallResult, RunStarted
 from tidegauge.instrumentation.recorder import RecordedRun, Recorder
 from tidegauge.instrumentation.spans.dedupe import Interval, SeenModel
-from tidegauge.instrumentation.spans.external_run import ExternalRun, Node
+from tidegauge.instrumentation.spans.external_run import Earliest, ExternalRun, Node
 from tidegauge.instrumentation.spans.matching import SpanCall, SpanTurn, SpanTurns
 from tidegauge.instrumentation.spans.span import (
     UNKNOWN_ARGUMENTS,
@@ -57,7 +57,7 @@ def _new_recorded() -> RecordedRun:
 _PLAIN: Final = PlainObjects(
     [
         Kept(Node, _new_node, ("_ended", "_reading")),
-        Kept(ExternalRun, _new_run),
+        Kept(ExternalRun, _new_run, ("size",)),
         # What a decision was based on is for agents in this process.
         Kept(SpanTurns, lambda: SpanTurns(_new_recorded()), ("_reports", "_last", "_by_id")),
         Kept(SpanTurn, lambda: SpanTurn([], 0, ""), ("decision", "issued", "seen")),
@@ -84,9 +84,10 @@ _PLAIN: Final = PlainObjects(
         CallResult,
         SeenModel,
         Interval,
+        Earliest,
     ],
     [ABSENT, UNKNOWN_ARGUMENTS],
-    shared={SeenModel: SeenModel.compared},
+    shared=(SeenModel,),
 )
 
 

@@ -25,7 +25,7 @@ from tidegauge.instrumentation.spans.span import (
 __all__ = ["SpanEvents", "WaitingEvents"]
 
 _MAX_EVENTS: Final = 200_000
-_MAX_BYTES: Final = 64 * 1024 * 1024
+_MAX_BYTES: Final = 32 * 1024 * 1024
 
 
 class WaitingEvents:
@@ -68,6 +68,11 @@ class SpanEvents:
     def __len__(self) -> int:
         """The number of events that wait."""
         return self._count
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory that they take, about."""
+        return self._size
 
     def __contains__(self, trace_id: int) -> bool:
         """Whether events of a trace wait."""

@@ -59,7 +59,7 @@ class SpanQueue:
         assembly: Assembly,
         *,
         max_spans: int = 100_000,
-        max_bytes: int = 512 * 1024 * 1024,
+        max_bytes: int = 96 * 1024 * 1024,
         max_wait: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
