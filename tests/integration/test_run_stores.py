@@ -215,6 +215,31 @@ def test_a_store_finds_by_key_then_by_place(store: RunStore) -> None:
     assert store.take("2", "a") == b"another"
 
 
+def test_a_checkpoint_is_resumed_once_whatever_else_waits_at_its_place(store: RunStore) -> None:
+    for key in ("1", "2"):
+        store.save(key, "place", key.encode(), NEVER)
+    assert store.take("2", "place") == b"2"
+    assert store.take("2", "place") is None
+    assert store.take("3", "place") == b"1"
+    store.save("0", "place", b"0", NEVER)
+    assert store.take("3", "place") is None
+    assert store.take("1", "place") is None
+    store.save("2", "place", b"again", NEVER)
+    assert store.take("2", "place") == b"again", "it has waited there twice"
+    store.save("5", "place", b"5", 7.0)
+    assert store.take("5", "place") == b"5"
+    assert store.take_expired(1e13) == [b"0"]
+    assert store.take("5", "place") is None, "nothing is kept of what has expired"
+
+
+def test_of_two_runs_that_wait_at_one_checkpoint_the_first_ends(store: RunStore) -> None:
+    for state in (b"1", b"2"):
+        store.save("key", "place", state, NEVER)
+    assert store.take_expired(1.0) == [b"1"]
+    assert store.take("later", "place") == b"2"
+    assert not store.take_expired(1e13)
+
+
 def test_a_store_gives_what_has_expired_once(store: RunStore) -> None:
     for number in range(15):
         store.save(f"{number:2}", "place", b"%d" % number, float(number))
@@ -351,6 +376,37 @@ def test_a_flush_waits_until_runs_are_saved(failing: FailingStore) -> None:
         failing.hangs.set()
         assert seen.pipeline.force_flush(PATIENCE)
         assert waiting(seen) == 0
+
+
+class Slow(FailingStore):
+    """A store that another process takes the state from while it is being saved."""
+
+    def save(self, key: str, place: str, state: bytes, expires: float) -> None:
+        self.inner.save(key, place, state, expires)
+        assert self.inner.take(key, place) == state
+        self._ask("save")
+
+
+def test_a_run_that_is_being_saved_is_not_continued_twice(store: RunStore) -> None:
+    slow, agent = Slow(store), waiting_agent(InMemorySaver(), rounds=1)
+    with testing.capture(run_store=slow) as seen:
+        reports = Reports(seen)
+        config: Any = {
+            "callbacks": [TidegaugeCallbackHandler()],
+            "configurable": {"thread_id": "one"},
+        }
+        slow.hangs.clear()
+        agent.invoke(INPUTS["task"], config)
+        until = time.monotonic() + PATIENCE
+        while not slow.asked and time.monotonic() < until:
+            time.sleep(0.01)
+        released = threading.Timer(0.3, slow.hangs.set)
+        released.start()
+        agent.invoke(INPUTS["resume"], config)
+        released.join()
+        assert seen.pipeline.more_metrics()[catalog.UNKNOWN_RESUMES] == {(): 1}
+        assert failures(seen) == 0
+    assert [report.steps for report in reports] == [0], "the other process continues the run"
 
 
 def test_without_its_store_an_agent_continues_in_a_new_run(failing: FailingStore) -> None:
