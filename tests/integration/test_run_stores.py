@@ -26,6 +26,7 @@ from support.langchain_agents import Reports, waiting
 from support.postgres import Postgres, postgres
 from support.processes import PATIENCE, import_error, without_otel
 from support.requirements import needs_fork
+from support.small_disk import small_disk
 from support.waiting_agent import INPUTS, invoke, waiting_agent
 from tidegauge import ConfigurationError, catalog, testing
 from tidegauge._guard import internal_errors
@@ -478,6 +479,19 @@ def test_a_store_has_no_contents(place: str, store: RunStore) -> None:
     assert b"find the key" not in state
     assert b"is empty" not in state
     assert len(orjson.loads(state)["runs"]) == 2
+
+
+@pytest.mark.usefixtures("faults_are_swallowed")
+def test_a_full_disk_stops_no_agent_and_a_removed_file_is_made_again(tmp_path: Path) -> None:
+    path, agent = tmp_path / "runs.sqlite", waiting_agent(InMemorySaver(), rounds=1)
+    with small_disk(tmp_path / "small", 4096) as disk:
+        reports, _ = invoke(str(disk / "runs.sqlite"), agent, INPUTS["task"], "one")
+        assert [report.steps for report in reports] == [1], "it could not be saved"
+    store = open_run_store(str(path))
+    path.unlink()
+    store.save("1", "place", b"state", NEVER)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert store.take("1", "place") == b"state"
 
 
 def test_only_its_owner_reads_a_file(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ CREATE TABLE IF NOT EXISTS tidegauge_runs (
 CREATE INDEX IF NOT EXISTS tidegauge_runs_place ON tidegauge_runs (place, key);
 CREATE INDEX IF NOT EXISTS tidegauge_runs_expires ON tidegauge_runs (expires);
 """
+_IS_READY: Final = "SELECT 1 FROM sqlite_master WHERE name = 'tidegauge_runs_expires'"
 _SAVE: Final = "INSERT OR REPLACE INTO tidegauge_runs VALUES (?, ?, ?, ?)"
 _DISPLACE: Final = """
 UPDATE tidegauge_runs SET key = key || hex(randomblob(16)), place = '', expires = 0
@@ -57,9 +58,10 @@ class SqliteRunStore:
         self._timeout = timeout
         try:
             os.close(open_private(self._path))
-            with self._connection() as connection:
-                connection.execute("PRAGMA journal_mode=WAL")
-                connection.executescript(_TABLE)
+            with self._connection():
+                pass
+        except sqlite3.OperationalError:
+            pass  # a full disk, or another process that writes: each call tries again
         except (OSError, sqlite3.Error) as error:
             raise ConfigurationError(
                 f"run_store cannot be {self._path}: {error}; use a file in an existing folder"
@@ -105,6 +107,11 @@ class SqliteRunStore:
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
+        if not self._path.exists():
+            os.close(open_private(self._path))
         connection = sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None)
         with contextlib.closing(connection):
+            if not connection.execute(_IS_READY).fetchall():
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.executescript(_TABLE)
             yield connection
