@@ -25,6 +25,7 @@ __all__ = [
     "SAMPLING",
     "SESSION_METRICS",
     "SPAN_FAULTS",
+    "UNKNOWN_RESUMES",
     "WORKER",
     "MetricDefinition",
     "MetricKind",
@@ -330,6 +331,16 @@ RUN_STORE_FAILURES: Final = MetricDefinition(
 )
 """Measured where runs are recorded."""
 
+UNKNOWN_RESUMES: Final = MetricDefinition(
+    "tidegauge_unknown_resumes_total",
+    "counter",
+    "resumes",
+    "Graphs that were resumed, but whose run was not found: another process or thread resumed it "
+    "too, it has ended, or the store failed. They continue in a new run.",
+    labels=(),
+)
+"""Measured where runs are saved in a store."""
+
 FAILED_JUDGEMENTS: Final = MetricDefinition(
     "tidegauge_failed_judgements_total",
     "counter",
@@ -603,6 +614,7 @@ OTHER_METRICS: Final = (
     *JUDGING,
     *RECORDING,
     RUN_STORE_FAILURES,
+    UNKNOWN_RESUMES,
     *SPAN_FAULTS,
     *SAMPLING,
     *RECEIVER,

@@ -52,7 +52,7 @@ of its attributes are replaced, except those of the conventions for other things
 _NO_AGENT: Final = re.compile(r"(db|messaging|faas)\.")
 """More conventions for other things, whose contents are replaced on an agent's span only."""
 _OTHERS: Final = re.compile(
-    r"(http|url|server|client|network|code|error|service|telemetry|deployment|thread|otel|process"
+    r"(http|url|server|client|network|code|service|telemetry|deployment|thread|otel|process"
     r"|host|k8s|cloud|rpc|session|tidegauge(?!\.task$))\."
 )
 _METADATA: Final = re.compile(r"(^|\.)(metadata|association\.properties)\.")
@@ -148,15 +148,19 @@ class Redaction:
     def event(
         self, name: str, attributes: Mapping[str, Any] | None, *, agent: bool
     ) -> dict[str, Any]:
-        """Attributes of an event; ``agent``: it is on the span of an agent."""
+        """Attributes of an event or a link; ``agent``: it is on the span of an agent."""
         given = dict(attributes or {})
         if not agent and not _is_of_agent(given):
             return given
         if name == "exception":
-            for key in ("exception.message", "exception.stacktrace"):
-                if key in given:
-                    given[key] = self.digest(given[key])
-            return given
+            return {
+                key: self.digest(value)
+                if key in ("exception.message", "exception.stacktrace")
+                else value
+                if key.startswith("exception.")
+                else self._attribute(key, value)
+                for key, value in given.items()
+            }
         return {key: self._attribute(key, value) for key, value in given.items()}
 
     def _attribute(self, name: str, value: Any) -> Any:
@@ -313,7 +317,8 @@ class RedactingExporter(SpanExporter):
                 for one in span.events
             ]
             links = [
-                Link(one.context, self._redaction.attributes(one.attributes)) for one in span.links
+                Link(one.context, self._redaction.event("", one.attributes, agent=agent))
+                for one in span.links
             ]
             attributes = self._redaction.attributes(span.attributes)
             return _copy(span, status, attributes, events, links)

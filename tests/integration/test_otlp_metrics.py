@@ -35,6 +35,7 @@ from tidegauge.catalog import (
     SAMPLING,
     SESSION_METRICS,
     SPAN_FAULTS,
+    UNKNOWN_RESUMES,
     WORKER,
 )
 from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
@@ -85,7 +86,7 @@ def test_the_whole_catalogue_arrives_as_it_is_scraped(receiver, pipeline):
         DECISIONS,
         WORKER,
         SESSION_METRICS,
-        (RUN_STORE_FAILURES,),
+        (RUN_STORE_FAILURES, UNKNOWN_RESUMES),
     )
     assert {metric for metric, _ in found} == set(METRICS).difference(*elsewhere)
     kinds = {"counter": ("sum", CUMULATIVE, True), "gauge": ("gauge", None, None)}

@@ -20,6 +20,7 @@ from tidegauge.catalog import (
     SAMPLING,
     SESSION_METRICS,
     SPAN_FAULTS,
+    UNKNOWN_RESUMES,
     WORKER,
 )
 from tidegauge.streaming_metrics import IssuedStep, Loops
@@ -97,7 +98,7 @@ def test_every_metric_and_every_query_of_the_docs_is_answered(prometheus: Promet
             lambda found: found and found[0].value >= 3,
         )
         elsewhere = [*RECEIVER, *POLICY, *JUDGING, *DECISIONS, *WORKER, *SPAN_FAULTS, *SAMPLING]
-        elsewhere += (*SESSION_METRICS, RUN_STORE_FAILURES)
+        elsewhere += (*SESSION_METRICS, RUN_STORE_FAILURES, UNKNOWN_RESUMES)
         for metric in [one for one in METRICS if one not in elsewhere]:
             name = metric.name + ("_bucket" if metric.kind == "histogram" else "")
             for sample in prometheus.query(name):

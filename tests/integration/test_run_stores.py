@@ -26,6 +26,7 @@ from support.langchain_agents import Reports, waiting
 from support.postgres import Postgres, postgres
 from support.processes import PATIENCE, import_error, without_otel
 from support.requirements import needs_fork
+from support.small_disk import small_disk
 from support.waiting_agent import INPUTS, invoke, waiting_agent
 from tidegauge import ConfigurationError, catalog, testing
 from tidegauge._guard import internal_errors
@@ -215,6 +216,31 @@ def test_a_store_finds_by_key_then_by_place(store: RunStore) -> None:
     assert store.take("2", "a") == b"another"
 
 
+def test_a_checkpoint_is_resumed_once_whatever_else_waits_at_its_place(store: RunStore) -> None:
+    for key in ("1", "2"):
+        store.save(key, "place", key.encode(), NEVER)
+    assert store.take("2", "place") == b"2"
+    assert store.take("2", "place") is None
+    assert store.take("3", "place") == b"1"
+    store.save("0", "place", b"0", NEVER)
+    assert store.take("3", "place") is None
+    assert store.take("1", "place") is None
+    store.save("2", "place", b"again", NEVER)
+    assert store.take("2", "place") == b"again", "it has waited there twice"
+    store.save("5", "place", b"5", 7.0)
+    assert store.take("5", "place") == b"5"
+    assert store.take_expired(1e13) == [b"0"]
+    assert store.take("5", "place") is None, "nothing is kept of what has expired"
+
+
+def test_of_two_runs_that_wait_at_one_checkpoint_the_first_ends(store: RunStore) -> None:
+    for state in (b"1", b"2"):
+        store.save("key", "place", state, NEVER)
+    assert store.take_expired(1.0) == [b"1"]
+    assert store.take("later", "place") == b"2"
+    assert not store.take_expired(1e13)
+
+
 def test_a_store_gives_what_has_expired_once(store: RunStore) -> None:
     for number in range(15):
         store.save(f"{number:2}", "place", b"%d" % number, float(number))
@@ -353,6 +379,37 @@ def test_a_flush_waits_until_runs_are_saved(failing: FailingStore) -> None:
         assert waiting(seen) == 0
 
 
+class Slow(FailingStore):
+    """A store that another process takes the state from while it is being saved."""
+
+    def save(self, key: str, place: str, state: bytes, expires: float) -> None:
+        self.inner.save(key, place, state, expires)
+        assert self.inner.take(key, place) == state
+        self._ask("save")
+
+
+def test_a_run_that_is_being_saved_is_not_continued_twice(store: RunStore) -> None:
+    slow, agent = Slow(store), waiting_agent(InMemorySaver(), rounds=1)
+    with testing.capture(run_store=slow) as seen:
+        reports = Reports(seen)
+        config: Any = {
+            "callbacks": [TidegaugeCallbackHandler()],
+            "configurable": {"thread_id": "one"},
+        }
+        slow.hangs.clear()
+        agent.invoke(INPUTS["task"], config)
+        until = time.monotonic() + PATIENCE
+        while not slow.asked and time.monotonic() < until:
+            time.sleep(0.01)
+        released = threading.Timer(0.3, slow.hangs.set)
+        released.start()
+        agent.invoke(INPUTS["resume"], config)
+        released.join()
+        assert seen.pipeline.more_metrics()[catalog.UNKNOWN_RESUMES] == {(): 1}
+        assert failures(seen) == 0
+    assert [report.steps for report in reports] == [0], "the other process continues the run"
+
+
 def test_without_its_store_an_agent_continues_in_a_new_run(failing: FailingStore) -> None:
     agent = waiting_agent(InMemorySaver(), rounds=3)
     _, before = invoke(failing, agent, INPUTS["task"], "one")
@@ -422,6 +479,19 @@ def test_a_store_has_no_contents(place: str, store: RunStore) -> None:
     assert b"find the key" not in state
     assert b"is empty" not in state
     assert len(orjson.loads(state)["runs"]) == 2
+
+
+@pytest.mark.usefixtures("faults_are_swallowed")
+def test_a_full_disk_stops_no_agent_and_a_removed_file_is_made_again(tmp_path: Path) -> None:
+    path, agent = tmp_path / "runs.sqlite", waiting_agent(InMemorySaver(), rounds=1)
+    with small_disk(tmp_path / "small", 4096) as disk:
+        reports, _ = invoke(str(disk / "runs.sqlite"), agent, INPUTS["task"], "one")
+        assert [report.steps for report in reports] == [1], "it could not be saved"
+    store = open_run_store(str(path))
+    path.unlink()
+    store.save("1", "place", b"state", NEVER)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert store.take("1", "place") == b"state"
 
 
 def test_only_its_owner_reads_a_file(tmp_path: Path) -> None:

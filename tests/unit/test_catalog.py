@@ -76,7 +76,7 @@ def test_no_series_of_one_metric_could_be_of_another() -> None:
 
 def test_all_but_health_are_reported_by_agent_and_task_group() -> None:
     health = {catalog.INTERNAL_ERRORS, catalog.EVICTED_RUNS, catalog.DROPPED_EVENTS}
-    health |= {catalog.STARTED, catalog.RUN_STORE_FAILURES}
+    health |= {catalog.STARTED, catalog.RUN_STORE_FAILURES, catalog.UNKNOWN_RESUMES}
     health |= {*catalog.RECEIVER, *catalog.RECORDING, catalog.FAILED_JUDGEMENTS}
     health |= {*catalog.SPAN_FAULTS, *catalog.SAMPLING, catalog.NAMES_BEYOND_LIMIT}
     health |= {catalog.DROPPED_JUDGEMENTS, *catalog.DECISIONS, *catalog.WORKER}

@@ -148,6 +148,18 @@ def test_no_content_leaves(attributes):
     assert SECRET not in str(REDACTION.attributes(attributes))
 
 
+def test_no_content_leaves_in_links_in_errors_or_beside_an_exception():
+    def fill(span):
+        span.set_attribute("gen_ai.operation.name", "chat")
+        span.set_attribute("error.message", SECRET)
+        span.add_link(span.get_span_context(), {"why": SECRET})
+        span.add_event("exception", {"exception.type": "ValueError", "given": SECRET})
+
+    span = exported(fill)
+    assert SECRET not in span.to_json()
+    assert span.events[0].attributes["exception.type"] == "ValueError"
+
+
 def test_other_spans_stay_as_they_are():
     attributes = {
         "http.url": "http://shop",

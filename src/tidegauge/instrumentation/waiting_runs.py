@@ -39,7 +39,14 @@ class SavedRuns(Protocol):
             state: returns the adapter's part of its state.
         """
 
-    def take(self, key: Hashable, checkpoint: str) -> SavedRun | None:
+    def settle(self, checkpoint: str) -> float:
+        """Wait until the run of a checkpoint is saved, if it is being saved now.
+
+        Returns:
+            Until when the agent waits at most, by the monotonic clock.
+        """
+
+    def take(self, key: Hashable, checkpoint: str, until: float) -> SavedRun | None:
         """The run that waits at a place for a checkpoint."""
 
 
@@ -78,7 +85,8 @@ class WaitingRuns:
     checkpointer has: two graphs may have equal threads. If someone has written to the thread
     meanwhile, its checkpoint is a new one; then the run is found if it is the only one at its place
     that waited before. Two checkpointers are confused only there: both have a thread and an agent
-    of the same name, and the run of one of them was lost.
+    of the same name, and the run of one of them was lost. Of two that resume one checkpoint, the
+    second finds no run.
 
     A run that waits for too long, or while too many others do, is ended as unknown.
 
@@ -88,6 +96,7 @@ class WaitingRuns:
 
     Attributes:
         saved: saves the runs; ``None``, they wait in this process only.
+        unknown: how often none was found.
     """
 
     def __init__(
@@ -103,7 +112,9 @@ class WaitingRuns:
         self._lock = threading.Lock()
         self._runs: OrderedDict[int, Any] = OrderedDict()  # by identity, longest waiting first
         self._places: dict[Hashable, list[Any]] = {}
+        self._resumed: OrderedDict[tuple[Hashable, str], None] = OrderedDict()
         self._closed = False
+        self.unknown = 0
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -130,6 +141,8 @@ class WaitingRuns:
             run.last_seen = now
             self._places.setdefault(run.key, []).append(run)
             self._runs[id(run)] = run
+            if run.checkpoint is not None:
+                self._resumed.pop((run.key, run.checkpoint), None)
             while self._runs:
                 oldest = next(iter(self._runs.values()))
                 idle = now - oldest.last_seen > oldest.idle_seconds
@@ -152,15 +165,35 @@ class WaitingRuns:
             checkpoint: id of the checkpoint from which the graph continues; ``None``, not known.
             load: makes a run of one that was saved.
         """
-        if self.saved is not None and checkpoint is not None:
+        if checkpoint is None:
+            return self._counted(self._take(key, None))
+        with here.critical, self._lock:
+            resumed = (key, checkpoint) in self._resumed
+            self._resumed[key, checkpoint] = None
+            if len(self._resumed) > self._max_runs:
+                self._resumed.popitem(last=False)
+        run = None if resumed else self._find(key, checkpoint, load)
+        if run is None and not resumed:
+            with here.critical, self._lock:
+                self._resumed.pop((key, checkpoint), None)
+        return self._counted(run)
+
+    def _find(self, key: Hashable, checkpoint: str, load: Callable[[SavedRun], Any]) -> Any:
+        if self.saved is not None:
+            until = self.saved.settle(checkpoint)
             run = self._take(key, checkpoint, exact=True)
-            saved = self.saved.take(key, checkpoint) if run is None else None
+            saved = self.saved.take(key, checkpoint, until) if run is None else None
             if saved is not None:
                 run = load(saved)
                 run.last_seen = self._clock() - saved.waited
             if run is not None:
                 return run
         return self._take(key, checkpoint)
+
+    def _counted(self, run: Any) -> Any:
+        with here.critical, self._lock:
+            self.unknown += run is None
+        return run
 
     def _take(self, key: Hashable, checkpoint: str | None, *, exact: bool = False) -> Any:
         with here.critical, self._lock:

@@ -13,7 +13,7 @@ import orjson
 from tidegauge._canonical import failure_text
 from tidegauge._critical import here, reset_after_fork
 from tidegauge._guard import arrived_from_outside, guarded, internal_errors
-from tidegauge.catalog import RUN_STORE_FAILURES, MetricDefinition
+from tidegauge.catalog import RUN_STORE_FAILURES, UNKNOWN_RESUMES, MetricDefinition
 from tidegauge.events import ABSENT, Absent, RunEnded, RunStarted, StepSink
 from tidegauge.instrumentation.values import text_digest
 from tidegauge.instrumentation.waiting_runs import SavedRun, WaitingRuns
@@ -93,6 +93,7 @@ class StoredRuns:
         self._lock = threading.Lock()
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._saving: tuple[str, threading.Event] | None = None
         self.failures = 0
 
     def save(self, run: Any, state: Callable[[], Mapping[str, Any]]) -> None:
@@ -113,20 +114,35 @@ class StoredRuns:
                 self._thread = None
                 self.failed(str(error))
 
+    @guarded(_WHERE, default=0.0)
+    def settle(self, checkpoint: str) -> float:
+        """See :class:`~tidegauge.instrumentation.waiting_runs.SavedRuns`.
+
+        In the middle, the run is in this process and in the store: two would continue it.
+        """
+        until, saving = time.monotonic() + _TAKE_SECONDS, self._saving
+        if saving is not None and saving[0] == checkpoint:
+            saving[1].wait(_TAKE_SECONDS)
+        return until
+
     @guarded(_WHERE, default=None)
-    def take(self, key: Hashable, checkpoint: str) -> SavedRun | None:
+    def take(self, key: Hashable, checkpoint: str, until: float) -> SavedRun | None:
         """The run that waits at a place for a checkpoint, restored in the engine."""
-        if time.monotonic() < self._quiet_until:
+        now = time.monotonic()
+        if now < self._quiet_until:
             return None
         fetch = _Fetch(self, checkpoint, _place(key))
-        data = fetch.result(_TAKE_SECONDS)
+        data = fetch.result(max(until - now, 0.0))
         if not fetch.answered:
             self._quiet_until = time.monotonic() + _QUIET_SECONDS
         return None if data is None else self._read(data)
 
     def metrics(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
-        """How often the store failed."""
-        return {RUN_STORE_FAILURES: {(): self.failures}}
+        """How often the store failed, and how often a run was not found."""
+        return {
+            RUN_STORE_FAILURES: {(): self.failures},
+            UNKNOWN_RESUMES: {(): self._waiting.unknown},
+        }
 
     def ask(self, call: Callable[[RunStore], R], otherwise: D) -> R | D:
         """The answer of the store, or what stands for it if the store fails."""
@@ -173,6 +189,16 @@ class StoredRuns:
 
     @guarded(_WHERE, default=None)
     def _save(self, run: Any, state: Callable[[], Mapping[str, Any]]) -> None:
+        done = threading.Event()
+        self._saving = (run.checkpoint, done)
+        try:
+            self._move(run, state)
+        finally:
+            self._saving = None
+            done.set()
+        self._end_expired()
+
+    def _move(self, run: Any, state: Callable[[], Mapping[str, Any]]) -> None:
         key, place = run.checkpoint, _place(run.key)
         if run not in self._waiting:
             return  # it was resumed meanwhile
@@ -193,7 +219,6 @@ class StoredRuns:
             self._engine.detach(run_id)
             for follower in self._followers:
                 follower.run_detached(run_id)
-        self._end_expired()
 
     def put(self, key: str, place: str, data: bytes, idle_seconds: float | None = None) -> bool:
         """Save a state. Returns whether it is saved."""

@@ -29,19 +29,28 @@ _SAVE: Final = """
 INSERT INTO tidegauge_runs VALUES (%s, %s, %s, %s) ON CONFLICT (key) DO UPDATE
 SET place = excluded.place, state = excluded.state, expires = excluded.expires
 """
-_TAKE: Final = "DELETE FROM tidegauge_runs WHERE key = %s RETURNING state"
-_TAKE_BEFORE: Final = """
-DELETE FROM tidegauge_runs WHERE key = (
-    SELECT min(key) FROM tidegauge_runs WHERE place = %s AND key < %s HAVING count(*) = 1
-) RETURNING state
+_DISPLACE: Final = """
+UPDATE tidegauge_runs SET key = key || gen_random_uuid(), place = '', expires = 0
+WHERE key = %s AND state <> ''
+"""
+_FIND: Final = "SELECT key, state, expires FROM tidegauge_runs WHERE key = %s FOR UPDATE"
+_FIND_BEFORE: Final = """
+SELECT key, state, expires FROM tidegauge_runs
+WHERE place = %s AND key < %s AND state <> '' ORDER BY key LIMIT 2 FOR UPDATE
 """
 _TAKE_EXPIRED: Final = """
 DELETE FROM tidegauge_runs WHERE key IN (
-    SELECT key FROM tidegauge_runs WHERE expires < %s
+    SELECT key FROM tidegauge_runs WHERE expires < %s AND state <> ''
     ORDER BY expires LIMIT 10 FOR UPDATE SKIP LOCKED
 ) RETURNING expires, state
 """
+_REMOVE_TAKEN: Final = """
+DELETE FROM tidegauge_runs WHERE key IN (
+    SELECT key FROM tidegauge_runs WHERE expires < %s AND state = '' FOR UPDATE SKIP LOCKED
+)
+"""
 _LOCK: Final = "SELECT pg_advisory_xact_lock(hashtext('tidegauge_runs'))"
+_LOCK_PLACE: Final = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 
 
 class PostgresRunStore:
@@ -76,19 +85,28 @@ class PostgresRunStore:
     def save(self, key: str, place: str, state: bytes, expires: float) -> None:
         """Store a state; see :class:`~tidegauge.run_stores.RunStore`."""
         with self._connection() as connection:
+            connection.execute(_LOCK_PLACE, (place,))
+            connection.execute(_DISPLACE, (key,))
             connection.execute(_SAVE, (key, place, state, expires))
 
     def take(self, key: str, place: str) -> bytes | None:
-        """Remove a state and return it."""
+        """Take a state; that it was taken is kept until it would have expired."""
         with self._connection() as connection:
-            found = connection.execute(_TAKE, (key,)).fetchone()
-            if found is None:
-                found = connection.execute(_TAKE_BEFORE, (place, key)).fetchone()
-            return None if found is None else found[0]
+            connection.execute(_LOCK_PLACE, (place,))  # rows that are missing cannot be locked
+            found = connection.execute(_FIND, (key,)).fetchall()
+            if not found:
+                found = connection.execute(_FIND_BEFORE, (place, key)).fetchall()
+            if len(found) != 1 or not found[0][1]:
+                return None
+            ((waited_at, state, expires),) = found
+            for taken in {waited_at, key}:
+                connection.execute(_SAVE, (taken, place, b"", expires))
+            return bytes(state)
 
     def take_expired(self, now: float) -> list[bytes]:
         """Remove some states that expired before ``now``, and return them."""
         with self._connection() as connection:
+            connection.execute(_REMOVE_TAKEN, (now,))
             found = connection.execute(_TAKE_EXPIRED, (now,)).fetchall()
             return [state for _, state in sorted(found)]
 

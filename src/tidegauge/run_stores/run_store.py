@@ -16,7 +16,7 @@ class RunStore(Protocol):
     """
 
     def save(self, key: str, place: str, state: bytes, expires: float) -> None:
-        """Store a state, instead of one with the same key.
+        """Store a state. One with the same key expires at once: two runs wait at one checkpoint.
 
         Args:
             key: the checkpoint that the run waits at. Later checkpoints have greater keys.
@@ -29,7 +29,9 @@ class RunStore(Protocol):
         """Remove a state and return it: of several processes, one receives it.
 
         Without a state of this key, it is the state at this place with a smaller key, if there is
-        only one: the thread was written to while the run waited.
+        only one: the thread was written to while the run waited. But if one was taken for this key
+        before, there is none: another process resumes the same checkpoint. The store knows that for
+        as long as the state would have been kept, or until one is saved with this key again.
         """
 
     def take_expired(self, now: float) -> list[bytes]:

@@ -21,15 +21,22 @@ CREATE TABLE IF NOT EXISTS tidegauge_runs (
 CREATE INDEX IF NOT EXISTS tidegauge_runs_place ON tidegauge_runs (place, key);
 CREATE INDEX IF NOT EXISTS tidegauge_runs_expires ON tidegauge_runs (expires);
 """
+_IS_READY: Final = "SELECT 1 FROM sqlite_master WHERE name = 'tidegauge_runs_expires'"
 _SAVE: Final = "INSERT OR REPLACE INTO tidegauge_runs VALUES (?, ?, ?, ?)"
-_FIND: Final = "SELECT key, state FROM tidegauge_runs WHERE key = ?"
-_FIND_BEFORE: Final = (
-    "SELECT key, state FROM tidegauge_runs WHERE place = ? AND key < ? ORDER BY key LIMIT 2"
-)
-_FIND_EXPIRED: Final = (
-    "SELECT key, state FROM tidegauge_runs WHERE expires < ? ORDER BY expires LIMIT 10"
-)
+_DISPLACE: Final = """
+UPDATE tidegauge_runs SET key = key || hex(randomblob(16)), place = '', expires = 0
+WHERE key = ? AND state <> x''
+"""
+_FIND: Final = "SELECT key, state, expires FROM tidegauge_runs WHERE key = ?"
+_FIND_BEFORE: Final = """
+SELECT key, state, expires FROM tidegauge_runs
+WHERE place = ? AND key < ? AND state <> x'' ORDER BY key LIMIT 2
+"""
+_FIND_EXPIRED: Final = """
+SELECT key, state FROM tidegauge_runs WHERE expires < ? AND state <> x'' ORDER BY expires LIMIT 10
+"""
 _REMOVE: Final = "DELETE FROM tidegauge_runs WHERE key = ?"
+_REMOVE_TAKEN: Final = "DELETE FROM tidegauge_runs WHERE expires < ? AND state = x''"
 
 
 class SqliteRunStore:
@@ -51,9 +58,10 @@ class SqliteRunStore:
         self._timeout = timeout
         try:
             os.close(open_private(self._path))
-            with self._connection() as connection:
-                connection.execute("PRAGMA journal_mode=WAL")
-                connection.executescript(_TABLE)
+            with self._connection():
+                pass
+        except sqlite3.OperationalError:
+            pass  # a full disk, or another process that writes: each call tries again
         except (OSError, sqlite3.Error) as error:
             raise ConfigurationError(
                 f"run_store cannot be {self._path}: {error}; use a file in an existing folder"
@@ -62,20 +70,29 @@ class SqliteRunStore:
     def save(self, key: str, place: str, state: bytes, expires: float) -> None:
         """Store a state; see :class:`~tidegauge.run_stores.RunStore`."""
         with self._writing() as connection:
+            connection.execute(_DISPLACE, (key,))
             connection.execute(_SAVE, (key, place, state, expires))
 
     def take(self, key: str, place: str) -> bytes | None:
-        """Remove a state and return it."""
+        """Take a state; that it was taken is kept until it would have expired."""
         with self._writing() as connection:
             found = connection.execute(_FIND, (key,)).fetchall()
             if not found:
                 found = connection.execute(_FIND_BEFORE, (place, key)).fetchall()
-            return _removed(connection, found)[0] if len(found) == 1 else None
+            if len(found) != 1 or not found[0][1]:
+                return None
+            ((waited_at, state, expires),) = found
+            for taken in {waited_at, key}:
+                connection.execute(_SAVE, (taken, place, b"", expires))
+            return bytes(state)
 
     def take_expired(self, now: float) -> list[bytes]:
         """Remove some states that expired before ``now``, and return them."""
         with self._writing() as connection:
-            return _removed(connection, connection.execute(_FIND_EXPIRED, (now,)).fetchall())
+            connection.execute(_REMOVE_TAKEN, (now,))
+            found = connection.execute(_FIND_EXPIRED, (now,)).fetchall()
+            connection.executemany(_REMOVE, [(key,) for key, _ in found])
+            return [state for _, state in found]
 
     def close(self) -> None:
         """Nothing is held."""
@@ -90,11 +107,11 @@ class SqliteRunStore:
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
+        if not self._path.exists():
+            os.close(open_private(self._path))
         connection = sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None)
         with contextlib.closing(connection):
+            if not connection.execute(_IS_READY).fetchall():
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.executescript(_TABLE)
             yield connection
-
-
-def _removed(connection: sqlite3.Connection, found: list[tuple[str, bytes]]) -> list[bytes]:
-    connection.executemany(_REMOVE, [(key,) for key, _ in found])
-    return [state for _, state in found]

@@ -28,6 +28,7 @@ from tidegauge.catalog import (
     SAMPLING,
     SESSION_METRICS,
     SPAN_FAULTS,
+    UNKNOWN_RESUMES,
     WORKER,
 )
 from tidegauge.events import (
@@ -150,7 +151,7 @@ def test_a_pipeline_that_met_everything_emits_the_catalogue_and_nothing_else() -
                 TidegaugeCollector(Reader(seen.pipeline.engine, place_label=str)).collect()
             )
     elsewhere = RECEIVER + RECORDING + POLICY + JUDGING + DECISIONS + WORKER + SPAN_FAULTS
-    elsewhere += (*SAMPLING, *SESSION_METRICS, RUN_STORE_FAILURES)
+    elsewhere += (*SAMPLING, *SESSION_METRICS, RUN_STORE_FAILURES, UNKNOWN_RESUMES)
     assert [catalogue_name(family) for family in families] == [
         metric.name for metric in METRICS if metric not in elsewhere
     ]

@@ -69,6 +69,21 @@ def test_a_run_is_found_by_its_checkpoint(
     assert runs.take("elsewhere", checkpoint, no_load) is not None
 
 
+def test_a_checkpoint_is_resumed_once_whatever_else_waits_at_its_place() -> None:
+    runs = WaitingRuns()
+    branch, run = Run("place", "1"), Run("place", "2")
+    runs.add(branch)
+    runs.add(run)
+    assert runs.take("place", "2", no_load) is run
+    assert runs.take("place", "2", no_load) is None
+    runs.add(run)
+    assert runs.take("place", "2", no_load) is run, "it has waited there twice"
+    assert runs.take("place", "3", no_load) is branch
+    runs.add(Run("place", "0"))
+    assert runs.take("place", "3", no_load) is None
+    assert runs.unknown == 2
+
+
 def test_of_two_runs_that_wait_at_one_place_the_later_one_is_resumed() -> None:
     runs = WaitingRuns()
     for unique, checkpoint in ((False, None), (True, "1")):
