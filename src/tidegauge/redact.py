@@ -55,6 +55,8 @@ _OTHERS: Final = re.compile(
     r"(http|url|server|client|network|code|service|telemetry|deployment|thread|otel|process"
     r"|host|k8s|cloud|rpc|session|tidegauge(?!\.task$))\."
 )
+_BODY: Final = re.compile(r"[._](body|payload|contents?|messages?|arguments|text)$")
+"""Last words of theirs that hold contents all the same."""
 _METADATA: Final = re.compile(r"(^|\.)(metadata|association\.properties)\.")
 """Metadata that users give: only what frameworks put there stays."""
 _KNOWN_METADATA: Final = re.compile(
@@ -381,11 +383,13 @@ def _is_safe(name: str) -> bool:
 
     >>> _is_safe("gen_ai.request.model"), _is_safe("ai.toolCall.id"), _is_safe("input.value")
     (True, True, False)
+    >>> _is_safe("http.request.method"), _is_safe("rpc.request.body")
+    (True, False)
     """
     metadata = _METADATA.search(name)
     if metadata:
         return bool(_KNOWN_METADATA.match(name, metadata.end()))
-    if name in _SAFE_NAMES or _OTHERS.match(name):
+    if name in _SAFE_NAMES or (_OTHERS.match(name) and not _BODY.search(_words(name))):
         return True
     return bool(_SAFE.search(_words(name.rpartition(".")[2])))
 

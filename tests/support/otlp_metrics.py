@@ -44,7 +44,7 @@ def explorer() -> Iterator[None]:
     with tidegauge.run(agent="a", t_max=5, place="hall", exits=["kitchen"]) as run:
         run.act("look", mentions=["knife"])
         run.act("find", uses=["knife"], entropy=0.5)
-        run.observe("a part", progress=0.5, place="kitchen", tasks=[Task("cook")])
+        run.observe("part 1", progress=0.5, place="kitchen", tasks=[Task("cook")])
         for _ in range(2):  # once more: it is in a loop
             run.act("wait", state="there", tokens=10)
             run.observe("nothing")

@@ -230,7 +230,7 @@ def _near_loops() -> list[Panel]:
             "The highest of each. Stagnation rises with every step, so a ramp alone is a long run; "
             "a ramp of repetition or recurrence is a run that does the same again, or a long one. "
             "The recent repetition, of the last 16 steps, does not add up. A near streak is one "
-            "call whose results differ only in numbers.",
+            "call whose results differ only in numbers; it is empty while no result has one.",
             Query(_worst(STAGNATION, "max"), "highest stagnation"),
             Query(_worst(REPETITION, "max"), "highest repetition"),
             Query(_worst(REPETITION_RECENT, "max"), "highest recent repetition"),
