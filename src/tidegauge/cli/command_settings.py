@@ -336,7 +336,7 @@ def _as_written(one: Field[Any]) -> Any:
     """The default of a field as a user writes it, which is what the help shows."""
     default = one.default
     if one.metadata["kind"] is SWITCH:
-        return "on" if default else "off"
+        return default if default is None else "on" if default else "off"
     if isinstance(default, int | float) and not isinstance(default, bool):
         return f"{default:g}" if isinstance(default, float) else str(default)
     if isinstance(default, tuple) and not one.metadata.get("multiple"):

@@ -202,7 +202,7 @@ def set_on_signal() -> threading.Event:
 def returning_memory() -> None:
     """Give large texts back to the system when they are freed, where the C library is glibc.
 
-    Without it, each thread that receives has a heap of its own, in which they leave holes. Call it
+    Without it, each thread that receives has a separate heap, in which they leave holes. Call it
     before threads are started.
     """
     with contextlib.suppress(AttributeError, OSError, TypeError):

@@ -417,6 +417,7 @@ def _health() -> list[Panel]:
             Query(total(EVENTS.increase(catalog.RECORDED_LINES)), "written"),
             Query(total(EVENTS.increase(catalog.DROPPED_LINES), ["reason"]), "lost: {{reason}}"),
             Query(total(EVENTS.increase(catalog.RUN_STORE_FAILURES)), "run store failures"),
+            Query(total(EVENTS.increase(catalog.UNKNOWN_RESUMES)), "unknown resumes"),
         ).span(6),
         bars(
             "Sampling: runs by decision, spans lost",

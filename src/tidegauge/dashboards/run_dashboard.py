@@ -181,8 +181,8 @@ def _repetition() -> list[Panel]:
         lines(
             "Recurrence",
             "How often the last action had the same result before, recently or long ago; and in a "
-            "row the same but for numbers that change every time (near streak: empty while no result "
-            "has one).",
+            "row the same but for numbers that change every time (near streak: empty while no "
+            "result has one).",
             Query(_of_run(RUN_RECURRENCE), "recurrence"),
             Query(_of_run(RUN_NEAR_STREAK), "near streak"),
         ),

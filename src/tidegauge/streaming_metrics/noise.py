@@ -86,7 +86,7 @@ class _Results(NamedTuple):
         return _Results(self.shape, values, self.length + 1, places, trends, kept)
 
     def _goes_back(self, values: tuple[float | bytes, ...], trends: tuple[int, ...]) -> bool:
-        """Whether a value is known, or what counted until now begins to count anew."""
+        """Whether a value is known, or what counted until now begins to count again."""
         for trend, now in zip(self.trends, trends, strict=True):
             if abs(trend) >= _REMEMBERED - 1 and trend * now <= 0:
                 return True
@@ -116,7 +116,7 @@ class NearStreak(Metric[ObservedStep]):
     A number, or a word with digits in it, means nothing here if it is another one in each of these
     results, and not one of the eight before; everything else is the same. A number that rises or
     falls in all of these results, or in the last eight, counts something: then the streak is 0, and
-    begins anew when the number turns. It is 0 for fewer than three results, too. Other actions may
+    begins again when the number turns. It is 0 for fewer than three results, too. Other actions may
     stand between. Known noise is left out before. A call that succeeded in changing something has
     none.
 

@@ -344,7 +344,7 @@ def test_many_spans_in_one_message(here) -> None:
     root = next(span for span in spans if span.parent_id is None)
     many = [
         root._replace(span_id=n + 1, parent_id=root.span_id, name="other", attributes={}, read=None)
-        for n in range(100_000)
+        for n in range(50_000)
     ]
     here.hear(spans_message([*many, *spans], 1.0))
     here.partition.tick(2.0)

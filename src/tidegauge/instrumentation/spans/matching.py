@@ -141,10 +141,10 @@ class SpanTurn(Turn):
         postponed: whether it was chosen after a stop: its step is issued when it has ended.
         size: bytes of memory that the arguments of its calls take, about, once it has ended.
         remembered: whether it may be shown again.
-        told: whether its result was reported.
+        handed_on: whether its result was reported.
     """
 
-    __slots__ = ("clock", "postponed", "remembered", "seconds", "since", "size", "told")
+    __slots__ = ("clock", "handed_on", "postponed", "remembered", "seconds", "since", "size")
 
     calls: list[SpanCall]  # type: ignore[assignment]
 
@@ -155,7 +155,7 @@ class SpanTurn(Turn):
         self.seconds: float | None = None
         self.postponed = False
         self.size = 0
-        self.remembered = self.told = False
+        self.remembered = self.handed_on = False
 
     @property
     def ended(self) -> bool:
@@ -164,7 +164,7 @@ class SpanTurn(Turn):
 
     def let_go(self) -> None:
         """Free it at once, by no collector, if it is not needed any more: its calls refer to it."""
-        if self.told and not self.remembered:
+        if self.handed_on and not self.remembered:
             self.calls = []
 
 
@@ -665,7 +665,7 @@ class SpanTurns(TurnTracker):
         finally:
             for call in one.calls:
                 call.observed()
-            one.told = True
+            one.handed_on = True
             one.let_go()
 
     def _report_result(self, one: SpanTurn) -> Decision:

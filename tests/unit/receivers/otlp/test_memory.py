@@ -166,13 +166,13 @@ def test_no_traffic_takes_more_than_the_limit(shape: str, caplog: Any) -> None:
     with testing.capture():
         fed = Fed(state_bytes=MEGABYTE)
         requests = SHAPES[shape]()
-        while not (told := [one for one in caplog.messages if "take more than 1 MB" in one]):
+        while not (reported := [one for one in caplog.messages if "take more than 1 MB" in one]):
             fed.take(next(requests))
         for _ in range(50):
             fed.take(next(requests))
             assert fed.assembly.state_bytes <= MEGABYTE
-    assert len([one for one in caplog.messages if one in told]) == 1
-    assert "--max-state-bytes" in told[0]
+    assert len([one for one in caplog.messages if one in reported]) == 1
+    assert "--max-state-bytes" in reported[0]
 
 
 def test_beyond_the_limit_what_is_idle_for_longest_ends() -> None:
