@@ -6,7 +6,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Final, Literal, NamedTuple
 
 from tidegauge._canonical import ValueCache
@@ -169,7 +168,6 @@ class Engine:
         # Re-entrant for readers: a signal handler may take a snapshot in the middle of a step.
         self._lock = threading.RLock()  # of _groups, the counters, and runs that come and go
         self._ending = threading.RLock()  # one run is added to its group at a time
-        self._order = threading.Lock()  # of the runs, while a step changes it or it is read
         self._runs: OrderedDict[str, MeasuredRun] = OrderedDict()  # least recently seen first
         self._groups: dict[GroupKey, Group] = {}  # replaced, never modified
         self._pending: list[_Change] = []  # not added to the groups yet
@@ -288,13 +286,18 @@ class Engine:
         return decision
 
     def _seen(self, run_id: str) -> MeasuredRun | None:
-        """An active run, which has an event now."""
-        with here.critical, self._order:
-            run = self._runs.get(run_id)
-            if run is not None:
-                with suppress(KeyError):  # it ends meanwhile
-                    self._runs.move_to_end(run_id)
-            return run
+        """An active run, which has an event now.
+
+        Without the lock: each of the two accesses is atomic, because ids are plain strings.
+        """
+        runs = self._runs
+        try:
+            runs.move_to_end(run_id)
+            return runs[run_id]
+        except KeyError as error:
+            if arrived_from_outside(error):
+                raise
+            return None
 
     def intervened(self, run: str, action: str, reason: str, step: int) -> None:
         """Count an intervention (``would_stop``, ``nudge``, ``block`` or ``stop``) in a run."""
@@ -384,8 +387,7 @@ class Engine:
             faults = self._add_up()
             with self._lock:
                 groups = self._groups
-                with self._order:
-                    runs = list(self._runs.values())
+                runs = list(self._runs.values())
                 evicted, dropped = self._evicted_runs, self._dropped_events
         _record(faults)
         views: dict[GroupKey, GroupSnapshot] = {}
@@ -413,7 +415,7 @@ class Engine:
         self._catch_up()
         with here.critical, self._ending:
             faults = self._add_up()
-            with self._lock, self._order:
+            with self._lock:
                 groups, runs = list(self._groups.values()), list(self._runs.values())
         _record(faults)
         return Held(groups, runs)
@@ -547,16 +549,20 @@ class Engine:
 
     def _expire(self, now: float | None) -> None:
         while now is not None:
-            with here.critical, self._lock:
-                oldest = self._oldest()
+            oldest = self._oldest()
             if oldest is None or now - oldest.last_seen <= self._idle_seconds:
                 return
             self._evict(oldest, "idle")
 
     def _oldest(self) -> MeasuredRun | None:
-        """The run that is idle for longest; ``None``, no run is active. Call it with the lock."""
-        with self._order:
-            return next(iter(self._runs.values()), None)
+        """The run that is idle for longest; ``None``, no run is active."""
+        while True:
+            try:
+                return next(iter(self._runs.values()), None)
+            except RuntimeError as error:
+                if arrived_from_outside(error):
+                    raise
+                # Meanwhile, a step in another thread has moved its run to the end.
 
     def _evict(self, run: MeasuredRun, reason: str) -> None:
         if self._end(RunEnded(run=run.started.run, reason=reason)) is not None:
