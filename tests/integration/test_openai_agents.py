@@ -316,7 +316,7 @@ async def test_the_model_is_nudged_then_answered_then_stopped(
     reported = [item["content"] for item in last if item.get("role") == "user"]
     assert reported[0] == "open the door"
     assert len(reported) == 2
-    assert "repeated twice" in reported[1], "the nudge is given once, and not kept"
+    assert "repeated 3 times" in reported[1], "the nudge is given once, and not kept"
     outputs = [item["output"] for item in last if item.get("type") == "function_call_output"]
     assert ["not run" in text for text in outputs] == [False, False, False, True, True]
 
