@@ -221,7 +221,7 @@ def model_answer(response: LLMResult) -> ModelAnswer:
         info = message.response_metadata
         reason = reason or label(entry(info, "finish_reason")) or label(entry(info, "stop_reason"))
         calls = tuple(map(_chosen_call, part(message.tool_calls, slice(_MAX_ITEMS))))
-        usage, message_id = message.usage_metadata, label(message.id)
+        usage, message_id = message.usage_metadata, label(message.id) or None
         own = message_id
         own = None if own is None or own.startswith(_OWN_IDS) else own
     output = response.llm_output
