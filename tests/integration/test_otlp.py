@@ -89,6 +89,9 @@ def test_the_run_s_attributes_arrive(arrived):
         "tidegauge.novelty": 0.25,
         "tidegauge.recurrence.max": 3,
         "tidegauge.loop.steps": 2,
+        "tidegauge.repetition": 3.0,
+        "tidegauge.repetition_recent": 3.0,
+        "tidegauge.stagnation": 20.0,
         "tidegauge.troubled": True,
         "tidegauge.troubles": ["loop", "result_streak"],
     }
