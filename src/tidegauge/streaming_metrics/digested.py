@@ -200,7 +200,7 @@ class Digester:
         words: bool = False,
         clues: bool = False,
         contents: bool = False,
-        polls: bool = True,
+        polls: bool = False,
     ) -> None:
         self.normaliser = normaliser
         self._of_arguments = normaliser_of_arguments(normaliser)

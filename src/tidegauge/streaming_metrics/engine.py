@@ -152,7 +152,7 @@ class Engine:
             words=repetition or features,
             clues=features,
             contents=event_log is not None and event_log.contents,
-            polls=detect_polls is not False,
+            polls=detect_polls is True,
         )
         self._distance = distance
         self._clock = clock
@@ -495,6 +495,8 @@ class Engine:
             task=self.digester.text(event.task),
             history=None if self._event_log is None else self._event_log.history(event),
         )
+        if run.detects_polls:
+            self.digester.polls = True  # from here on: where no run needs it, no step pays for it
         run.last_seen = 0.0 if now is None else now
         return run
 

@@ -145,7 +145,7 @@ _number_or_word: Final = re.compile(
     rb"((?:(?<![\w\\])|(?<=\\[bfnrt]))[^\W\d]*+\d[\w.]*+)"  # an escape is no word
 ).split
 _is_number: Final = re.compile(rb"\d{1,9}(?:\.\d{1,9})?\.?").fullmatch
-"""What is longer counts nothing: a card, a phone, an account. It is no number of anybody else's."""
+"""Longer ones count nothing: they name a card, a phone, an account, and are kept as digests."""
 
 
 def _number(text: bytes) -> float | bytes:

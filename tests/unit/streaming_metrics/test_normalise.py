@@ -69,7 +69,7 @@ REPLACED = {
         (r"C:\Users\John Smith\AppData\Local\Temp\tmp1.txt", "<tmp>/<name>"),
         (json.dumps(r"C:\Windows\Temp\report.txt"), '"<tmp>/report.txt"'),
         (r"a\n/tmp/notes.md", r"a\n<tmp>/notes.md"),
-        ("/tmp/work/tmpk3x_9aab/a.py:3", "<tmp>/work/<name>/a.py:3"),
+        ("/tmp/job/tmpk3x_9aab/a.py:3", "<tmp>/job/<name>/a.py:3"),
         ("/tmp/tmp.fQ0ZpX2b1c: not found", "<tmp>/<name>: not found"),
         ("File tmpk3x_9aab.py, line 3", "File <name>.py, line 3"),
         ("/tmp/go-build1234567890/b001", "<tmp>/<name>/b001"),
