@@ -469,7 +469,7 @@ class MeasuredRun:
             skipped = False  # it did more than wait
         latest = t == self.last_taken
         refused = self.refused
-        compared, said = calls, (1 << min(len(results), len(calls))) - 1
+        compared, said = calls, (1 << len(calls)) - 1
         whole_round = None
         if exact is not None:
             whole_round = [(one, failed) for one, (_, failed) in zip(exact, results, strict=True)]
@@ -478,10 +478,10 @@ class MeasuredRun:
             if len(places) < len(calls):  # its thoughts are left out
                 whole_round = whole_round or [*results]
                 compared = [calls[place] for place in places]
+                said = sum([1 << place for place in places])
                 places = [place for place in places if place < len(results)]
                 results = [results[place] for place in places]
                 noise = [noise[place] for place in places] if noise else noise
-                said = sum([1 << place for place in places])
         if blocked:
             # The loop is taken to continue as it did, so that insisting on it escalates.
             expected = self.of(Loops).expected if latest else None
