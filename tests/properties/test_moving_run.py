@@ -119,6 +119,8 @@ def test_it_shares_nothing_with_the_run_it_was_taken_of(events: list[Any]) -> No
 def test_every_field_of_a_run_moves_or_belongs_to_its_engine() -> None:
     engines_own = {
         "_absent",
+        "_counted_at",
+        "_entries",
         "_going_on",
         "_plans",
         "actions",
