@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from benchmarks.otlp_load import Load
-from tidegauge.instrumentation.spans.span import SpanData
-from tidegauge.receivers.kafka.span_encoding import encode_spans
-from tidegauge.receivers.otlp.decoding import decode_protobuf
+from tidegauge.fleet.span_encoding import encode_spans
+from tidegauge.foreign_spans.span import SpanData
+from tidegauge.receivers.decoding import decode_protobuf
 from tidegauge.recordings import ContentEncoder
 
 __all__ = ["PARTITIONS", "Messages", "Topic", "missing", "support", "wait_until", "workers"]

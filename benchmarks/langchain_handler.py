@@ -17,8 +17,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 import tidegauge
 from benchmarks.measure import Line, medians
 from benchmarks.scripted_agent import Discard, Floor, scripted_run
-from tidegauge.instrumentation.current import set_recorder
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
+from tidegauge.runs.current import set_recorder
 
 STEPS = 50
 ROUNDS = 20

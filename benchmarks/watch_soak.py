@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 
-from tidegauge.receivers.hooks import hook_client
+from tidegauge.coding_agents import hook_client
 
 STEPS_A_RUN = 40
 SESSIONS = 50

@@ -14,10 +14,10 @@ from opentelemetry.context import Context
 
 from support.requirements import IN_CI, missing
 from tidegauge import testing
-from tidegauge._guard import internal_errors
 from tidegauge._sampling_counts import sampling_counts
 from tidegauge._span_faults import span_faults
-from tidegauge.instrumentation.open_run import current_run
+from tidegauge.runs.open_run import current_run
+from tidegauge.safety.guard import internal_errors
 
 # Seconds are not asserted; CI looks longer, and for the same examples every time.
 hypothesis.settings.register_profile("dev", max_examples=20, deadline=None)

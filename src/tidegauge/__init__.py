@@ -15,10 +15,10 @@ from tidegauge.errors import (
     TidegaugeError,
 )
 from tidegauge.events import Decision, ToolDeclaration
-from tidegauge.instrumentation.context import Run, get_current_run, run
-from tidegauge.instrumentation.current import propagate
 from tidegauge.instrumentation.decorators import agent, tool
 from tidegauge.pipeline import configure, flush
+from tidegauge.runs.context import Run, get_current_run, run
+from tidegauge.runs.current import propagate
 
 __all__ = [
     "CallBlocked",

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from tidegauge import catalog
-from tidegauge._critical import here, reset_after_fork
 from tidegauge.catalog import MetricDefinition
+from tidegauge.safety.critical import here, reset_after_fork
 
 __all__ = ["SamplingCounts", "sampling_counts"]
 

@@ -15,9 +15,9 @@ from typing import Final, Literal, TypeAlias
 
 from tidegauge import catalog
 from tidegauge._content_hints import content_hint
-from tidegauge._critical import here, reset_after_fork
-from tidegauge._guard import log
 from tidegauge.catalog import MetricDefinition
+from tidegauge.safety.critical import here, reset_after_fork
+from tidegauge.safety.guard import log
 
 __all__ = ["SpanFaults", "UnreadReason", "span_faults"]
 

@@ -19,10 +19,10 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from tidegauge._checked import KINDS, checked
-from tidegauge._critical import here, reset_after_fork
-from tidegauge._guard import guarded
 from tidegauge._sampling_counts import sampling_counts
 from tidegauge._span_copy import SpanCopy
+from tidegauge.safety.critical import here, reset_after_fork
+from tidegauge.safety.guard import guarded
 from tidegauge.tracer import conventions as names
 
 __all__ = ["DEFAULT_SAMPLE", "TroubledSpanProcessor"]

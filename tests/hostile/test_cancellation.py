@@ -17,7 +17,7 @@ from hostile.agents_at_work import AGENTS, look, look_later, nothing, open_runs,
 from hostile.harness import check, switching_threads
 from hostile.values import SlowFuture
 from tidegauge import testing
-from tidegauge._guard import internal_errors
+from tidegauge.safety.guard import internal_errors
 
 
 @tidegauge.tool

@@ -87,8 +87,8 @@ def test_over_grpc(bomb: str, serve: Server) -> None:
 
 DECODING = """
 import resource, sys
-from tidegauge.receivers.otlp.decoding import OverloadedRequestError, decode_protobuf
-from tidegauge.receivers.otlp.json_decoding import decode_json
+from tidegauge.receivers.decoding import OverloadedRequestError, decode_protobuf
+from tidegauge.receivers.json_decoding import decode_json
 
 body = sys.stdin.buffer.read()
 decode = decode_json if body[:1] == b"{" else decode_protobuf

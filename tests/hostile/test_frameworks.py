@@ -20,7 +20,7 @@ from hostile.agents_at_work import AGENTS, UsersTimeout, look, nothing, open_run
 from hostile.harness import Forked, check, switching_threads
 from hostile.values import HostileError, LyingError, cyclic_error, error_group
 from tidegauge import testing
-from tidegauge._guard import internal_errors
+from tidegauge.safety.guard import internal_errors
 
 ERRORS: dict[str, Callable[[], BaseException]] = {
     "hostile": HostileError,

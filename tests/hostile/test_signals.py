@@ -22,7 +22,7 @@ import tidegauge
 from hostile.agents_at_work import AGENTS, UsersTimeout, look, look_later, nothing, steps_of
 from hostile.harness import check
 from tidegauge import testing
-from tidegauge._guard import internal_errors
+from tidegauge.safety.guard import internal_errors
 
 pytestmark = [pytest.mark.minutes, pytest.mark.slow]
 

@@ -12,13 +12,13 @@ import pytest
 
 from support.requirements import missing
 from tidegauge.cli.watch import default_rules
+from tidegauge.coding_agents.agents import AGENTS
+from tidegauge.coding_agents.codex_sessions import CodexTranscript
+from tidegauge.coding_agents.hook_events import HookEvent
+from tidegauge.coding_agents.sessions import HookSessions, SessionLimits
 from tidegauge.events import CallResult, Decision, Outcome, RunEnded, RunStarted, Step
 from tidegauge.pipeline import Pipeline
 from tidegauge.pipeline.settings import Settings
-from tidegauge.receivers.hooks.agents import AGENTS
-from tidegauge.receivers.hooks.hook_events import HookEvent
-from tidegauge.receivers.hooks.sessions import HookSessions, SessionLimits
-from tidegauge.receivers.transcripts.codex_sessions import CodexTranscript
 from tidegauge.streaming_metrics.run_report import RunReport
 
 DATA = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[3] / "shared" / "data"))

@@ -18,7 +18,6 @@ from langchain_core.tools import tool
 import tidegauge
 from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from tidegauge import testing
-from tidegauge._guard import internal_errors
 from tidegauge.events import Task
 from tidegauge.instrumentation.extractors import (
     Documents,
@@ -30,6 +29,7 @@ from tidegauge.instrumentation.extractors import (
     extractor,
 )
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
+from tidegauge.safety.guard import internal_errors
 from tidegauge.streaming_metrics.run_report import RunReport
 from tidegauge.worlds.document_world import SCRIPTS, Desk, DocumentWorld, play
 

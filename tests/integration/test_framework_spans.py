@@ -33,8 +33,8 @@ from support.framework_spans import (
     with_equal_ids,
 )
 from tidegauge import testing
-from tidegauge.instrumentation.spans.span import SpanData
-from tidegauge.receivers.otlp.assembly import Assembly
+from tidegauge.foreign_spans.span import SpanData
+from tidegauge.receivers.assembly import Assembly
 
 PAGE = Path(__file__).parents[2] / "docs" / "external-spans.md"
 RECORDED = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[3] / "shared" / "data"))

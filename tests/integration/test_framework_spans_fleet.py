@@ -19,7 +19,7 @@ from support.framework_spans import FREE, ReadRun, batches, expected, parsed, re
 from support.kafka import Kafka
 from support.serve import Server
 from tidegauge import catalog
-from tidegauge.receivers.otlp.assembly import AssemblyLimits
+from tidegauge.receivers.assembly import AssemblyLimits
 
 pytestmark = pytest.mark.system
 

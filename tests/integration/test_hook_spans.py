@@ -14,9 +14,9 @@ from opentelemetry.sdk.trace import ReadableSpan
 from support.genai_registry import faults
 from support.hook_payloads import PAYLOADS
 from support.requirements import missing
-from tidegauge.instrumentation.current import get_recorder
+from tidegauge.coding_agents.sessions import HookSessions, SessionLimits
 from tidegauge.policies import Rule
-from tidegauge.receivers.hooks.sessions import HookSessions, SessionLimits
+from tidegauge.runs.current import get_recorder
 from tidegauge.testing import Capture, capture
 
 DATA = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -87,7 +87,7 @@ def test_a_call_lasts_from_its_hook_before_to_its_hook_after(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [1_000_000_000_000]
-    monkeypatch.setattr("tidegauge.receivers.hooks.sessions.time.time_ns", lambda: now[0])
+    monkeypatch.setattr("tidegauge.coding_agents.sessions.time.time_ns", lambda: now[0])
     with capture() as seen:
         hooks = Hooks("codex")
         hooks.give("prompt")

@@ -21,9 +21,9 @@ import tidegauge
 from support.langchain_agents import graph_agent, nothing_is_left
 from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from tidegauge import testing
-from tidegauge._guard import internal_errors
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 from tidegauge.instrumentation.langchain.callback_runs import CallbackRuns
+from tidegauge.safety.guard import internal_errors
 
 pytestmark = [
     pytest.mark.usefixtures("faults_are_swallowed"),

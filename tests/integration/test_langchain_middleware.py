@@ -39,14 +39,14 @@ from support.langchain_agents import (
 )
 from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from tidegauge import testing
-from tidegauge._guard import internal_errors
 from tidegauge.instrumentation.langchain import (
     TidegaugeCallbackHandler,
     TidegaugeMiddleware,
     stopped_by,
 )
-from tidegauge.instrumentation.turns import TurnTracker
 from tidegauge.policies import Rule
+from tidegauge.runs.turns import TurnTracker
+from tidegauge.safety.guard import internal_errors
 
 TASK: dict[str, Any] = {"messages": [("system", "be brief"), ("user", "open the door")]}
 NUDGE, BLOCK, STOP = (

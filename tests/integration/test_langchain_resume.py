@@ -25,7 +25,7 @@ from tidegauge.instrumentation.langchain import (
     instrument,
     uninstrument,
 )
-from tidegauge.instrumentation.waiting_runs import WaitingRuns
+from tidegauge.runs.waiting_runs import WaitingRuns
 
 TASK: dict[str, Any] = {"messages": [("user", "find the key")]}
 
@@ -158,7 +158,7 @@ def test_waiting_for_a_person_is_no_part_of_how_long_a_step_takes(
     asks: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = testing.SteppedClock()
-    monkeypatch.setattr("tidegauge.instrumentation.turns.time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr("tidegauge.runs.turns.time", SimpleNamespace(monotonic=clock))
 
     @tool
     def dig(place: str) -> str:

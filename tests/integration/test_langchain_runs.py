@@ -216,7 +216,7 @@ def test_success_is_read_from_the_output() -> None:
 
 @pytest.mark.usefixtures("faults_are_swallowed")
 def test_a_success_callable_that_fails_hurts_nobody() -> None:
-    from tidegauge._guard import internal_errors
+    from tidegauge.safety.guard import internal_errors
 
     handler = TidegaugeCallbackHandler(success=lambda output: output["no such key"])
     with testing.capture() as seen:

@@ -21,6 +21,7 @@ from tidegauge.diagnose.judges.competencies import COMPETENCIES
 from tidegauge.diagnose.judges.judging import Judging
 from tidegauge.diagnose.judges.rubric_judge import RubricJudge
 from tidegauge.instrumentation.langchain import instrument, uninstrument
+from tidegauge.safety.guard import internal_errors
 from tidegauge.testing import capture
 
 RECEIVERS = {"grpc": grpc_receiver, "http/protobuf": http_receiver}
@@ -213,7 +214,7 @@ def test_a_fault_in_judging_is_none_of_the_agent_s(faults_are_swallowed, monkeyp
         shop()
         assert judging.wait(10)
     assert seen.tree()[0] == "invoke_agent shopper"
-    assert tidegauge._guard.internal_errors.counts()["judging"] == 3
+    assert internal_errors.counts()["judging"] == 3
 
 
 def test_an_end_is_reported_before_the_collector_is_left(receiver: OtlpReceiver) -> None:

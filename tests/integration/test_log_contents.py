@@ -24,9 +24,9 @@ from support.other_spans import Listener
 from support.receiving import receiving, refused
 from tidegauge import catalog, testing
 from tidegauge._span_faults import span_faults
-from tidegauge.receivers.otlp.assembly import ASSEMBLY_LIMITS
-from tidegauge.receivers.otlp.decoding import ReadLimits
-from tidegauge.receivers.otlp.receiver import Receiver
+from tidegauge.receivers.assembly import ASSEMBLY_LIMITS
+from tidegauge.receivers.decoding import ReadLimits
+from tidegauge.receivers.receiver import Receiver
 
 _SERVICES: dict[Any, tuple[str, str]] = {
     ExportTraceServiceRequest: ("traces", "trace"),

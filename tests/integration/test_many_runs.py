@@ -22,8 +22,8 @@ from support import crowd
 from support.crowd import LangChainAgents, Witness
 from support.requirements import IN_CI
 from tidegauge import testing
-from tidegauge._guard import internal_errors
-from tidegauge.instrumentation.open_run import current_run
+from tidegauge.runs.open_run import current_run
+from tidegauge.safety.guard import internal_errors
 
 pytestmark = pytest.mark.slow
 

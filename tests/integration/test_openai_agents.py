@@ -33,13 +33,13 @@ from support.agents_sdk import (
 )
 from support.processes import import_error
 from tidegauge import testing
-from tidegauge._guard import internal_errors
 from tidegauge.instrumentation.openai_agents import (
     AgentRunStopped,
     TidegaugeRunHooks,
     TidegaugeTracingProcessor,
 )
 from tidegauge.policies import Rule
+from tidegauge.safety.guard import internal_errors
 from tidegauge.streaming_metrics import Engine
 
 STOP_AT = 2  # repeats: three rounds of the same step are run, the fourth is not

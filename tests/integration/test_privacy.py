@@ -14,9 +14,9 @@ from langchain_core.tools import tool
 import tidegauge
 from support.scripted_model import ScriptedChatModel, chooses
 from tidegauge.events import RunStarted
-from tidegauge.instrumentation.extraction import Observation, extractor
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 from tidegauge.policies import Rule
+from tidegauge.runs.extraction import Observation, extractor
 from tidegauge.streaming_metrics import PassAtK
 from tidegauge.streaming_metrics.saved_run import save_run
 from tidegauge.testing import Capture, capture

@@ -28,12 +28,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from support.certificates import Authority
 from support.receiving import HERE, receiving, refused
 from tidegauge import catalog, testing
-from tidegauge._net.listener import Tls
 from tidegauge.errors import ConfigurationError
-from tidegauge.receivers.otlp import request_handler
-from tidegauge.receivers.otlp.decoding import ReadLimits
-from tidegauge.receivers.otlp.receiver import Receiver, ReceiverSettings
-from tidegauge.receivers.otlp.request_handler import RequestMemory
+from tidegauge.net.listener import Tls
+from tidegauge.receivers import request_handler
+from tidegauge.receivers.decoding import ReadLimits
+from tidegauge.receivers.receiver import Receiver, ReceiverSettings
+from tidegauge.receivers.request_handler import RequestMemory
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 PROTOBUF = "application/x-protobuf"

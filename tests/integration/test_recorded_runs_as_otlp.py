@@ -12,12 +12,12 @@ import pytest
 
 from support.recorded_otlp import COUNT, RecordedRun, read_runs, replayed, requests
 from tidegauge.cli.replay_output import RecordedRuns
-from tidegauge.instrumentation.spans.span import SpanData
+from tidegauge.fleet.span_decoding import decode_spans
+from tidegauge.fleet.span_encoding import encode_spans
+from tidegauge.foreign_spans.span import SpanData
 from tidegauge.policies import Policy
-from tidegauge.receivers.kafka.span_decoding import decode_spans
-from tidegauge.receivers.kafka.span_encoding import encode_spans
-from tidegauge.receivers.otlp.assembly import Assembly
-from tidegauge.receivers.otlp.decoding import decode_protobuf
+from tidegauge.receivers.assembly import Assembly
+from tidegauge.receivers.decoding import decode_protobuf
 from tidegauge.recordings import ContentEncoder
 from tidegauge.streaming_metrics import run_entry
 from tidegauge.streaming_metrics.normalise import volatile

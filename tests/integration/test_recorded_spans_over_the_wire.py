@@ -11,8 +11,8 @@ from support.other_spans import Listener
 from support.span_files import flat_spans, otlp_spans, replay_spans
 from support.span_orders import arriving
 from tidegauge import testing
-from tidegauge.instrumentation.current import get_recorder
-from tidegauge.instrumentation.spans.grouping import Grouping
+from tidegauge.foreign_spans.grouping import Grouping
+from tidegauge.runs.current import get_recorder
 
 FILES = (
     "openinference_langchain_agent.otlp.json",

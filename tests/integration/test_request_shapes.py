@@ -18,15 +18,15 @@ import pytest
 from support.deciding import deciding
 from support.receiving import HERE, receiving, refused
 from tidegauge import testing
-from tidegauge._guard import internal_errors
-from tidegauge._net.token import BearerToken
 from tidegauge.errors import ConfigurationError
 from tidegauge.exporters.prometheus import MetricsServer
 from tidegauge.exporters.reading import Reader
 from tidegauge.fleet.decision_cache import DecisionCache
 from tidegauge.fleet.decisions_server import DecisionsServer
-from tidegauge.receivers.otlp.decoding import READ_LIMITS, MalformedRequestError
-from tidegauge.receivers.otlp.request_handler import RequestHandler, decompress
+from tidegauge.net.token import BearerToken
+from tidegauge.receivers.decoding import READ_LIMITS, MalformedRequestError
+from tidegauge.receivers.request_handler import RequestHandler, decompress
+from tidegauge.safety.guard import internal_errors
 from tidegauge.streaming_metrics import Engine
 
 SECONDS = 0.5

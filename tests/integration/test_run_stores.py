@@ -29,15 +29,15 @@ from support.requirements import needs_fork
 from support.small_disk import small_disk
 from support.waiting_agent import INPUTS, invoke, waiting_agent
 from tidegauge import ConfigurationError, catalog, testing
-from tidegauge._guard import internal_errors
 from tidegauge.diagnose.judges.competencies import COMPETENCIES
 from tidegauge.diagnose.judges.judging import Judging
 from tidegauge.diagnose.judges.rubric_judge import RubricJudge
-from tidegauge.instrumentation.current import set_recorder
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 from tidegauge.pipeline import Pipeline, Settings, stored_runs
 from tidegauge.run_stores import RunStore, open_run_store
 from tidegauge.run_stores.postgres_store import PostgresRunStore
+from tidegauge.runs.current import set_recorder
+from tidegauge.safety.guard import internal_errors
 
 NEVER = 1e12
 

@@ -27,8 +27,8 @@ from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from support.serve import Server, samples_at, serving
 from support.span_files import otlp_spans, replay_spans
 from tidegauge import testing
-from tidegauge.instrumentation.current import get_recorder
-from tidegauge.instrumentation.spans.grouping import Grouping
+from tidegauge.foreign_spans.grouping import Grouping
+from tidegauge.runs.current import get_recorder
 
 pytestmark = pytest.mark.system
 

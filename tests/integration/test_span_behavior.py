@@ -18,9 +18,9 @@ from support.agents_sdk import chat_completions, traced_by
 from support.genai_registry import faults
 from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from tidegauge.events import Call, CallResult
-from tidegauge.instrumentation.extraction import Observation
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 from tidegauge.instrumentation.openai_agents import TidegaugeTracingProcessor
+from tidegauge.runs.extraction import Observation
 from tidegauge.testing import Capture, capture
 
 DOORS = ["red", "blue", "red", "blue", "red", "blue", "green"]

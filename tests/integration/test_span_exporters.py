@@ -17,7 +17,7 @@ from support.other_spans import INSTRUMENTORS, Listener, instrumented
 from support.receiving import receiving
 from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from tidegauge import catalog, testing
-from tidegauge.receivers.otlp.assembly import AssemblyLimits
+from tidegauge.receivers.assembly import AssemblyLimits
 
 
 @tool

@@ -8,7 +8,7 @@ import pytest
 
 from support.framework_spans import BATCHINGS, ReadRun, batches, read
 from support.hand_off_spans import GOOGLE, OPENAI, Spans
-from tidegauge.instrumentation.spans.span import SpanData
+from tidegauge.foreign_spans.span import SpanData
 
 LOOP = {"period": 1, "first_step": 2, "loop_steps": 6, "live_loop_steps": 6}
 

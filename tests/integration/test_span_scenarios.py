@@ -21,8 +21,8 @@ from support.scripted_spans import (
     truth,
 )
 from tidegauge import testing
-from tidegauge.instrumentation.spans.span import SpanData
-from tidegauge.receivers.otlp.assembly import Assembly
+from tidegauge.foreign_spans.span import SpanData
+from tidegauge.receivers.assembly import Assembly
 
 SLOW = pytest.mark.slow
 

@@ -20,7 +20,7 @@ from support.requirements import needs
 from support.terminal_text import HOSTILE, hidden_in, running
 from tidegauge.cli.terminal import VisibleLog
 from tidegauge.cli.worker import _OneLine
-from tidegauge.receivers.hooks import hook_client
+from tidegauge.coding_agents import hook_client
 
 pytestmark = needs(hasattr(os, "openpty"), "this platform has no pseudo terminals")
 

@@ -48,7 +48,7 @@ pipeline = tidegauge.configure(
     export="troubled", sample=0.02, serve_metrics=False,
     rules=[tidegauge.policies.Rule("loop_repeats", 2, "stop", agent="guarded")],
 )
-from tidegauge.instrumentation.recorder import RecordedRun
+from tidegauge.runs.recorder import RecordedRun
 traces, sizes, kinds = {}, [], {}
 end = RecordedRun.end
 def noted(self, **given):

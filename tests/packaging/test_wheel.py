@@ -25,7 +25,7 @@ IMPORTS = {
     "demo": ["tidegauge.dashboards", "tidegauge.instrumentation.langchain"],
     "every": ["tidegauge.fleet.partition_worker", "tidegauge.instrumentation.openai_agents"],
     "export": ["tidegauge.cli.table_files", "pyarrow.parquet"],
-    "inspect": ["tidegauge.receivers.transcripts.session_files", "backports.zstd"],
+    "inspect": ["tidegauge.coding_agents.session_files", "backports.zstd"],
     "judge": ["tidegauge.diagnose.judges"],
     "kafka": ["tidegauge.fleet.decisions_reader"],
     "langchain": ["tidegauge.instrumentation.langchain", "tidegauge.testing.langchain"],
@@ -34,7 +34,7 @@ IMPORTS = {
     "page": ["tidegauge.exporters.page"],
     "postgres": ["tidegauge.run_stores.postgres_store"],
     "report": ["tidegauge.diagnose.report"],
-    "serve": ["tidegauge.receivers.otlp"],
+    "serve": ["tidegauge.receivers.grpc_server"],
     "worker": ["tidegauge.fleet.partition_worker"],
 }
 """What a user of each extra imports."""

@@ -10,12 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegauge.events import Call, CallResult
-from tidegauge.instrumentation.extraction import (
-    MAX_ITEMS,
-    Extractor,
-    extract_observation,
-    extract_uses,
-)
 from tidegauge.instrumentation.extractors import (
     TEXT_LIMIT,
     CodingAgent,
@@ -23,6 +17,12 @@ from tidegauge.instrumentation.extractors import (
     Files,
     TodoList,
     WebPages,
+)
+from tidegauge.runs.extraction import (
+    MAX_ITEMS,
+    Extractor,
+    extract_observation,
+    extract_uses,
 )
 
 EXTRACTORS: list[Extractor] = [

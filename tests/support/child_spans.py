@@ -11,7 +11,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Span, Tracer
 
 from support.scripted_model import ScriptedChatModel
-from tidegauge.instrumentation.current import get_recorder
+from tidegauge.runs.current import get_recorder
 from tidegauge.testing import Capture
 
 __all__ = ["ClientModel", "current_name", "parent_names", "tracer", "work"]

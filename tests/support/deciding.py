@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 import orjson
 
 from support.processes import PATIENCE
-from tidegauge._net.listener import Listener
 from tidegauge.fleet.decision_cache import DecisionCache
 from tidegauge.fleet.decisions_server import DecisionsServer
 from tidegauge.fleet.kafka_records import DecisionAction, DecisionRecord
+from tidegauge.net.listener import Listener
 
 
 class Response(NamedTuple):

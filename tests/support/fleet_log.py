@@ -13,19 +13,19 @@ import pytest
 from support.wire_runs import WireRun, request
 from tidegauge import testing
 from tidegauge.fleet import partition
+from tidegauge.fleet.fields import MessageError
 from tidegauge.fleet.kafka_records import Message
 from tidegauge.fleet.partition import Partition
 from tidegauge.fleet.sink import FleetSink
-from tidegauge.instrumentation.current import set_recorder
-from tidegauge.instrumentation.recorder import Recorder
-from tidegauge.instrumentation.spans.span import SpanData
+from tidegauge.fleet.span_encoding import encode_spans
+from tidegauge.foreign_spans.span import SpanData
 from tidegauge.pipeline import EngineSink
 from tidegauge.policies import Policy, parse_rules
-from tidegauge.receivers.kafka.fields import MessageError
-from tidegauge.receivers.kafka.span_encoding import encode_spans
-from tidegauge.receivers.otlp.assembly import AssemblyLimits
-from tidegauge.receivers.otlp.decoding import READ_LIMITS, decode_protobuf
+from tidegauge.receivers.assembly import AssemblyLimits
+from tidegauge.receivers.decoding import READ_LIMITS, decode_protobuf
 from tidegauge.recordings import ContentEncoder
+from tidegauge.runs.current import set_recorder
+from tidegauge.runs.recorder import Recorder
 from tidegauge.streaming_metrics import Engine, RunReport
 
 POLICY = Policy(parse_rules("loop_repeats=2,failed_rounds=3"))

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from support.other_spans import Listener
 from tidegauge import testing
 from tidegauge.events import RunStarted
-from tidegauge.instrumentation.spans.convention_reader import read_span
-from tidegauge.instrumentation.spans.span import ModelSpan, SpanData, ToolSpan
-from tidegauge.receivers.otlp.assembly import ASSEMBLY_LIMITS, Assembly
+from tidegauge.foreign_spans.convention_reader import read_span
+from tidegauge.foreign_spans.span import ModelSpan, SpanData, ToolSpan
+from tidegauge.receivers.assembly import ASSEMBLY_LIMITS, Assembly
 
 BATCHINGS = ("one", "each", "0.2", "1", "5")
 FREE = {

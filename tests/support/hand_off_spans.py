@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tidegauge.instrumentation.spans.span import SpanData
+from tidegauge.foreign_spans.span import SpanData
 
 __all__ = ["GOOGLE", "OPENAI", "Spans"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tidegauge.receivers.hooks import hook_client
+from tidegauge.coding_agents import hook_client
 
 __all__ = ["PAYLOADS", "Shape", "patient_hook"]
 

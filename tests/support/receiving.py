@@ -19,8 +19,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from prometheus_client.parser import text_string_to_metric_families
 
 from tidegauge import catalog
-from tidegauge._net.listener import Listener
-from tidegauge.receivers.otlp.receiver import Receiver, ReceiverSettings
+from tidegauge.net.listener import Listener
+from tidegauge.receivers.receiver import Receiver, ReceiverSettings
 
 HERE = Listener(port=0)
 COMMAND = [sys.executable, "-c", "from tidegauge.cli.main import main; main()", "serve"]

@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tidegauge.instrumentation.spans.span import SpanData
+from tidegauge.foreign_spans.span import SpanData
 
 __all__ = ["ALL_SHAPES", "SHAPES", "Agent", "Call", "Scripted", "Tracer", "random_agent", "truth"]
 

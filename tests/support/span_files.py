@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tidegauge.instrumentation.spans.grouping import Grouping
-from tidegauge.instrumentation.spans.span import SpanData
+from tidegauge.foreign_spans.grouping import Grouping
+from tidegauge.foreign_spans.span import SpanData
 
 
 def otlp_spans(path: Path) -> list[SpanData]:

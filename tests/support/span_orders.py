@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from support.other_spans import Listener
 from tidegauge import testing
-from tidegauge.instrumentation.spans.span import SpanData
-from tidegauge.receivers.otlp.assembly import Assembly
+from tidegauge.foreign_spans.span import SpanData
+from tidegauge.receivers.assembly import Assembly
 
 
 def arriving(batches: Iterable[Sequence[SpanData]], *, every: float = 0.01, **settings):

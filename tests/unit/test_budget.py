@@ -21,16 +21,16 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from benchmarks.otlp_load import make_load
+from benchmarks.scripted_agent import Discard, scripted_run
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 import tidegauge
-from benchmarks.otlp_load import make_load
-from benchmarks.scripted_agent import Discard, scripted_run
+from tidegauge.coding_agents.sessions import HookSessions
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
-from tidegauge.receivers.hooks.sessions import HookSessions
-from tidegauge.receivers.otlp.assembly import Assembly
-from tidegauge.receivers.otlp.decoding import decode_protobuf
+from tidegauge.receivers.assembly import Assembly
+from tidegauge.receivers.decoding import decode_protobuf
 
 BUDGET: Final = Path(__file__).with_name("budget.json")
 PACKAGE: Final = Path(tidegauge.__file__).parent

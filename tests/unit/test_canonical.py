@@ -36,10 +36,10 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 
 from support.speed import slowness
-from tidegauge._canonical import Identities, ValueCache, canonical_start, canonical_text
-from tidegauge._canonical.encoder import Encoder
-from tidegauge._canonical.handlers import handler_of
 from tidegauge.streaming_metrics.fingerprint import content_digest, plain_identity
+from tidegauge.values import Identities, ValueCache, canonical_start, canonical_text
+from tidegauge.values.encoder import Encoder
+from tidegauge.values.handlers import handler_of
 
 
 class Colour(enum.Enum):

@@ -17,8 +17,22 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from support.element_bombs import JSON_BOMBS, PROTOBUF_BOMBS, field, request_of
-from tidegauge import _elements
-from tidegauge._elements import (
+from tidegauge.coding_agents import inspect_logs, opencode_sessions, session_files, sessions
+from tidegauge.coding_agents.session_transcript import parsed_arguments
+from tidegauge.errors import StepEventError
+from tidegauge.fleet.fields import MessageError
+from tidegauge.fleet.fields import json_object as kafka_object
+from tidegauge.receivers.decoding import (
+    MalformedRequestError,
+    OverloadedRequestError,
+    decode_logs_protobuf,
+    decode_protobuf,
+)
+from tidegauge.receivers.json_decoding import decode_json, decode_logs_json
+from tidegauge.receivers.span_files import decode_file
+from tidegauge.recordings.step_events import parse_line
+from tidegauge.values import elements as _elements
+from tidegauge.values.elements import (
     MOST_OF_A_FILE,
     BrokenMessageError,
     TooManyElementsError,
@@ -26,22 +40,7 @@ from tidegauge._elements import (
     count_messages,
     shape_of,
 )
-from tidegauge._json import bounded_json
-from tidegauge.errors import StepEventError
-from tidegauge.receivers.hooks import sessions
-from tidegauge.receivers.kafka.fields import MessageError
-from tidegauge.receivers.kafka.fields import json_object as kafka_object
-from tidegauge.receivers.otlp.decoding import (
-    MalformedRequestError,
-    OverloadedRequestError,
-    decode_logs_protobuf,
-    decode_protobuf,
-)
-from tidegauge.receivers.otlp.json_decoding import decode_json, decode_logs_json
-from tidegauge.receivers.otlp.span_files import decode_file
-from tidegauge.receivers.transcripts import inspect_logs, opencode_sessions, session_files
-from tidegauge.receivers.transcripts.session_transcript import parsed_arguments
-from tidegauge.recordings.step_events import parse_line
+from tidegauge.values.exact_json import bounded_json
 
 MEGABYTE = 2**20
 

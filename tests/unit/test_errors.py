@@ -11,9 +11,9 @@ import pytest
 
 from tidegauge import errors
 from tidegauge.dashboards.push import PushError
+from tidegauge.fleet.fields import MessageError
 from tidegauge.instrumentation.langchain.control_flow import STOP
 from tidegauge.instrumentation.openai_agents.agent_run import AgentRunStopped
-from tidegauge.receivers.kafka.fields import MessageError
 
 _STOP: dict[str, Any] = {
     "step": 1,

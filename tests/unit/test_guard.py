@@ -20,11 +20,11 @@ import pydantic_core
 import pytest
 
 import tidegauge
-from tidegauge._canonical import canonical_text
-from tidegauge._critical import here, run_deferred
-from tidegauge._guard import InternalErrors, guarded, internal_errors
 from tidegauge.errors import RunStopped
+from tidegauge.safety.critical import here, run_deferred
+from tidegauge.safety.guard import InternalErrors, guarded, internal_errors
 from tidegauge.testing import SteppedClock, raise_internal_errors
+from tidegauge.values import canonical_text
 
 
 @guarded("hook", default="default")

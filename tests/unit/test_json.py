@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tidegauge._json import exact_json
-from tidegauge.instrumentation.spans.json_values import parsed
+from tidegauge.foreign_spans.json_values import parsed
+from tidegauge.values.exact_json import exact_json
 
 values = st.recursive(
     st.none()

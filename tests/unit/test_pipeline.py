@@ -13,7 +13,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 import tidegauge
 from support.judged_runs import Judged, verdict
 from tidegauge import ConfigurationError, RunStopped
-from tidegauge._guard import internal_errors
 from tidegauge.diagnose.judges import Judging
 from tidegauge.events import (
     GO_ON,
@@ -24,9 +23,10 @@ from tidegauge.events import (
     RunStarted,
     Step,
 )
-from tidegauge.instrumentation.current import get_recorder, set_recorder
 from tidegauge.pipeline import Pipeline, Settings
 from tidegauge.policies import DEFAULT_RULES, Rule
+from tidegauge.runs.current import get_recorder, set_recorder
+from tidegauge.safety.guard import internal_errors
 from tidegauge.testing import capture
 
 

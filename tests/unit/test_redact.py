@@ -21,10 +21,10 @@ from opentelemetry.trace import Status, StatusCode
 
 from support.other_spans import Listener
 from tidegauge import redact, testing
-from tidegauge.instrumentation.spans.convention_reader import MARKER_ATTRIBUTES
-from tidegauge.instrumentation.spans.span import SpanData
-from tidegauge.receivers.otlp.assembly import Assembly
-from tidegauge.receivers.otlp.decoding import ReadLimits, decode_protobuf
+from tidegauge.foreign_spans.convention_reader import MARKER_ATTRIBUTES
+from tidegauge.foreign_spans.span import SpanData
+from tidegauge.receivers.assembly import Assembly
+from tidegauge.receivers.decoding import ReadLimits, decode_protobuf
 from tidegauge.redact import RedactingExporter, Redaction
 
 KEY = b"secret"

@@ -20,7 +20,7 @@ import tidegauge
 from tidegauge import ConfigurationError, testing
 from tidegauge._sampling_counts import sampling_counts
 from tidegauge.events import RunStarted
-from tidegauge.instrumentation.current import get_recorder
+from tidegauge.runs.current import get_recorder
 from tidegauge.sampling import TroubledSpanProcessor
 from tidegauge.tracer import conventions as names
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tidegauge
-from tidegauge.instrumentation.current import get_recorder
+from tidegauge.runs.current import get_recorder
 from tidegauge.testing import capture
 
 

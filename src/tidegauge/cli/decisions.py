@@ -173,8 +173,8 @@ def _reader(cache: DecisionCache, settings: DecisionsSettings) -> DecisionsReade
 def _server(
     cache: DecisionCache, settings: DecisionsSettings, reader: DecisionsReader, token: str | None
 ) -> DecisionsServer:
-    from tidegauge._net.listener import Listener
     from tidegauge.fleet.decisions_server import DecisionsServer
+    from tidegauge.net.listener import Listener
 
     return DecisionsServer(
         cache,

@@ -17,7 +17,7 @@ from tidegauge.cli.recording_options import MeasuredInputSettings, read_objects,
 from tidegauge.cli.replay_output import RecordedRuns, StepLines
 from tidegauge.cli.table_files import FileFormat, TableFile
 from tidegauge.cli.terminal import print_line
-from tidegauge.receivers.kafka.fields import check_version, text
+from tidegauge.fleet.fields import check_version, text
 from tidegauge.streaming_metrics import run_entry
 
 __all__ = ["export"]

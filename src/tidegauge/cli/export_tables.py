@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from tidegauge.receivers.kafka.fields import invalid
+from tidegauge.fleet.fields import invalid
 
 __all__ = ["DECISIONS", "LOOPS", "RUNS", "STEPS", "Row", "Table", "TableColumn", "loop_rows"]
 

@@ -11,7 +11,7 @@ from tidegauge.cli.terminal import print_line
 from tidegauge.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from tidegauge.receivers.hooks.installation import Change, Place
+    from tidegauge.coding_agents.installation import Change, Place
 
 __all__ = ["hook"]
 
@@ -52,8 +52,8 @@ def install(agents: tuple[str, ...], yes: bool) -> None:
     Exit code 1: a file cannot be read or written; 2: a settings file is not valid JSON, or wrong
     usage, or there is no answer. Nothing is changed then.
     """
-    from tidegauge.receivers.hooks.installation import INSTALLABLE, Place
-    from tidegauge.receivers.hooks.installation import install as plan
+    from tidegauge.coding_agents.installation import INSTALLABLE, Place
+    from tidegauge.coding_agents.installation import install as plan
 
     place = Place.of_user()
     chosen = agents or tuple(place.found())
@@ -79,8 +79,8 @@ def remove(agents: tuple[str, ...], yes: bool) -> None:
 
     A file in which nothing else has changed is restored byte by byte.
     """
-    from tidegauge.receivers.hooks.installation import Place
-    from tidegauge.receivers.hooks.installation import remove as plan
+    from tidegauge.coding_agents.installation import Place
+    from tidegauge.coding_agents.installation import remove as plan
 
     place = Place.of_user()
     changes = plan(place, agents or _AGENTS)
@@ -91,7 +91,7 @@ def remove(agents: tuple[str, ...], yes: bool) -> None:
 
 def _made(place: Place, changes: list[Change], *, yes: bool, installing: bool) -> bool:
     """Show the changes, ask, and make them. Returns whether they were made."""
-    from tidegauge.receivers.hooks.installation import apply
+    from tidegauge.coding_agents.installation import apply
 
     for change in changes:
         for line in change.diff().removesuffix("\n").split("\n"):

@@ -17,7 +17,7 @@ from tidegauge.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tidegauge.events import Outcome, Step
-    from tidegauge.instrumentation.spans.span import SpanData
+    from tidegauge.foreign_spans.span import SpanData
 
 __all__ = ["inspect"]
 
@@ -58,9 +58,9 @@ def inspect(settings: InspectSettings) -> None:
     if settings.listen:
         _listen(settings)
         return
-    from tidegauge._elements import MOST_OF_A_FILE
-    from tidegauge.receivers.otlp.decoding import READ_LIMITS, MalformedRequestError
-    from tidegauge.receivers.otlp.span_files import decode_file
+    from tidegauge.receivers.decoding import READ_LIMITS, MalformedRequestError
+    from tidegauge.receivers.span_files import decode_file
+    from tidegauge.values.elements import MOST_OF_A_FILE
 
     spans: list[SpanData] = []
     limits = READ_LIMITS._replace(unread=True, elements=MOST_OF_A_FILE)
@@ -78,9 +78,9 @@ def inspect(settings: InspectSettings) -> None:
 
 
 def _listen(settings: InspectSettings) -> None:
-    from tidegauge._net.listener import Listener
-    from tidegauge.receivers.otlp.decoding import READ_LIMITS
-    from tidegauge.receivers.otlp.receiver import Receiver, ReceiverSettings
+    from tidegauge.net.listener import Listener
+    from tidegauge.receivers.decoding import READ_LIMITS
+    from tidegauge.receivers.receiver import Receiver, ReceiverSettings
 
     stop = set_on_signal()
     traces = _Traces(settings.quiet)
@@ -152,7 +152,7 @@ class _Traces:
 
 def _print(spans: Iterable[SpanData]) -> None:
     from tidegauge.events import Outcome
-    from tidegauge.receivers.otlp.inspection import inspect_spans
+    from tidegauge.receivers.inspection import inspect_spans
     from tidegauge.streaming_metrics.digested import Digester
     from tidegauge.streaming_metrics.normalise import volatile
 

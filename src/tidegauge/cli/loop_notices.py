@@ -21,9 +21,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegauge._guard import guarded, log
 from tidegauge.cli.terminal import visible
 from tidegauge.errors import ConfigurationError
+from tidegauge.safety.guard import guarded, log
 
 if TYPE_CHECKING:
     from tidegauge.cli.live_runs import LoopOnset

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from tidegauge._private_files import private
 from tidegauge.cli.terminal import print_line
 from tidegauge.errors import ConfigurationError
+from tidegauge.safety.private_files import private
 
 __all__ = ["open_output", "refuse_overwriting", "write_files"]
 

@@ -31,8 +31,16 @@ from tidegauge.cli.command_settings import (
 )
 from tidegauge.cli.input_errors import InputErrors
 from tidegauge.cli.terminal import ByteProgress, print_line, total_bytes
+from tidegauge.coding_agents.session_files import (
+    AGENTS,
+    SessionError,
+    find_sessions,
+    guess_agent,
+    read_session,
+)
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import StepSink
+from tidegauge.fleet.fields import json_object
 from tidegauge.policies import (
     SCORES,
     Guarantee,
@@ -48,14 +56,6 @@ from tidegauge.policies import (
     with_guard,
 )
 from tidegauge.policies.calibration import GuaranteeKind
-from tidegauge.receivers.kafka.fields import json_object
-from tidegauge.receivers.transcripts.session_files import (
-    AGENTS,
-    SessionError,
-    find_sessions,
-    guess_agent,
-    read_session,
-)
 from tidegauge.recordings.line_replay import MAX_LINE_BYTES, Fault, Line, Replay, read_lines
 from tidegauge.streaming_metrics.auv import TIDE_T_MAX
 

@@ -11,7 +11,6 @@ from typing import Any, Final, Literal
 import click
 import orjson
 
-from tidegauge._private_files import private
 from tidegauge._version import __version__
 from tidegauge.cli.input_errors import InputErrors
 from tidegauge.cli.recording_options import TMax, read_recordings
@@ -25,6 +24,7 @@ from tidegauge.diagnose.report.page import page
 from tidegauge.diagnose.report.page_data import STAGES, contents
 from tidegauge.policies import Policy
 from tidegauge.recordings.encoding import ContentEncoder
+from tidegauge.safety.private_files import private
 from tidegauge.streaming_metrics.normalise import volatile
 
 __all__ = ["redacted_line", "write_report"]

@@ -39,11 +39,11 @@ from tidegauge.cli.terminal import print_line
 from tidegauge.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from tidegauge._net.listener import Listener
+    from tidegauge.fleet.gateway import Gateway
+    from tidegauge.net.listener import Listener
     from tidegauge.pipeline import Pipeline
-    from tidegauge.receivers.kafka.gateway import Gateway
-    from tidegauge.receivers.otlp.receiver import ReceiverSettings
-    from tidegauge.receivers.otlp.senders import Forwarding
+    from tidegauge.receivers.receiver import ReceiverSettings
+    from tidegauge.receivers.senders import Forwarding
 
 __all__ = ["ServeSettings", "invitation", "serve"]
 
@@ -215,7 +215,7 @@ def _serve(
 ) -> list[str]:
     """Serve until the signal; what is lost then, in words."""
     from tidegauge.exporters.reading import Reader
-    from tidegauge.receivers.otlp.receiver import Receiver
+    from tidegauge.receivers.receiver import Receiver
 
     gateway = _gateway(settings)
     try:
@@ -307,9 +307,9 @@ def _pipeline(settings: ServeSettings) -> Pipeline:
 
 
 def _receiver_settings(settings: ServeSettings) -> ReceiverSettings:
-    from tidegauge.instrumentation.spans.external_run import RunDefaults
-    from tidegauge.receivers.otlp.decoding import ReadLimits
-    from tidegauge.receivers.otlp.receiver import ReceiverSettings
+    from tidegauge.foreign_spans.external_run import RunDefaults
+    from tidegauge.receivers.decoding import ReadLimits
+    from tidegauge.receivers.receiver import ReceiverSettings
 
     return ReceiverSettings(
         grpc=_listener(settings, settings.grpc_port),
@@ -330,7 +330,7 @@ def _receiver_settings(settings: ServeSettings) -> ReceiverSettings:
 
 
 def _listener(settings: ServeSettings, port: int | None) -> Listener | None:
-    from tidegauge._net.listener import Listener
+    from tidegauge.net.listener import Listener
 
     if port is None:
         return None
@@ -344,7 +344,7 @@ def _listener(settings: ServeSettings, port: int | None) -> Listener | None:
 
 
 def _forwarding(settings: ServeSettings) -> Forwarding | None:
-    from tidegauge.receivers.otlp.senders import Forwarding
+    from tidegauge.receivers.senders import Forwarding
 
     if settings.forward_to is None:
         return None
@@ -365,7 +365,7 @@ def _gateway(settings: ServeSettings) -> Gateway | None:
 
     if settings.kafka is None or settings.topic is None:
         return None
-    from tidegauge.receivers.kafka.gateway import Gateway, GatewaySettings
+    from tidegauge.fleet.gateway import Gateway, GatewaySettings
 
     digest = _digest(read_key(settings.kafka_digest_key_file))
     return Gateway(

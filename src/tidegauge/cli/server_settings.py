@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegauge._net.hosts import is_loopback
 from tidegauge.cli.command_settings import (
     COUNT,
     DETECT_POLLS_HELP,
@@ -31,12 +30,13 @@ from tidegauge.cli.command_settings import (
 from tidegauge.cli.secret_files import KafkaProperties, read_kafka_config
 from tidegauge.cli.terminal import print_line
 from tidegauge.errors import ConfigurationError
+from tidegauge.net.hosts import is_loopback
 
 if TYPE_CHECKING:
-    from tidegauge._net.listener import Tls
     from tidegauge.exporters.prometheus import MetricsServer
     from tidegauge.exporters.reading import Reader
-    from tidegauge.receivers.otlp.assembly import AssemblyLimits
+    from tidegauge.net.listener import Tls
+    from tidegauge.receivers.assembly import AssemblyLimits
 
 __all__ = [
     "MeasuringSettings",
@@ -96,7 +96,7 @@ class ServerSettings:
     @property
     def tls(self) -> Tls | None:
         """The files of TLS; ``None``: without TLS."""
-        from tidegauge._net.listener import Tls
+        from tidegauge.net.listener import Tls
 
         return Tls.from_files(self.tls_certificate, self.tls_key, self.tls_client_ca)
 
@@ -146,7 +146,7 @@ class MeasuringSettings(ServerSettings):
     @property
     def assembly_limits(self) -> AssemblyLimits:
         """The limits of assembling spans into runs."""
-        from tidegauge.receivers.otlp.assembly import AssemblyLimits
+        from tidegauge.receivers.assembly import AssemblyLimits
 
         return AssemblyLimits(
             allowed_lateness=self.allowed_lateness,

@@ -38,10 +38,10 @@ from tidegauge.cli.terminal import print_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tidegauge.coding_agents.sessions import HookSessions
+    from tidegauge.coding_agents.tails import Tails
     from tidegauge.pipeline import Pipeline
     from tidegauge.policies import Rule
-    from tidegauge.receivers.hooks.sessions import HookSessions
-    from tidegauge.receivers.transcripts.tails import Tails
 
 __all__ = ["WatchSettings", "default_rules", "watch"]
 
@@ -56,7 +56,7 @@ def parse_folders(text: Any) -> str:
     Raises:
         ValueError: it has another form, or an agent is unknown.
     """
-    from tidegauge.receivers.transcripts.tails import read_folders
+    from tidegauge.coding_agents.tails import read_folders
 
     if not isinstance(text, str):
         raise ValueError(f"{text!r} is no list of folders; use text")
@@ -149,10 +149,10 @@ def watch(settings: WatchSettings) -> None:
     another watcher is at work.
     """
     from tidegauge.cli.watch_view import WatchView
-    from tidegauge.receivers.hooks.endpoint import HookEndpoint
-    from tidegauge.receivers.hooks.places import watch_folder
-    from tidegauge.receivers.hooks.sessions import HookSessions, SessionLimits
-    from tidegauge.receivers.transcripts.answer_tokens import AnswerTokens
+    from tidegauge.coding_agents.answer_tokens import AnswerTokens
+    from tidegauge.coding_agents.endpoint import HookEndpoint
+    from tidegauge.coding_agents.places import watch_folder
+    from tidegauge.coding_agents.sessions import HookSessions, SessionLimits
 
     stop = set_on_signal()
     with contextlib.ExitStack() as closing:
@@ -195,7 +195,7 @@ def _tails(settings: WatchSettings, pipeline: Pipeline, sessions: HookSessions) 
     """What reads the files of sessions; ``None``, hooks alone report."""
     if not settings.transcripts:
         return None
-    from tidegauge.receivers.transcripts.tails import Tails, default_folders, read_folders
+    from tidegauge.coding_agents.tails import Tails, default_folders, read_folders
 
     return Tails(
         pipeline.recorder.sink,

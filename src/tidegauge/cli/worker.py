@@ -144,7 +144,7 @@ def worker(settings: WorkerCommandSettings) -> None:
 
 def _worker_settings(settings: WorkerCommandSettings) -> WorkerSettings:
     from tidegauge.fleet.partition_worker import WorkerSettings
-    from tidegauge.instrumentation.spans.external_run import RunDefaults
+    from tidegauge.foreign_spans.external_run import RunDefaults
 
     return WorkerSettings(
         brokers=settings.kafka,
@@ -169,7 +169,7 @@ def _worker_settings(settings: WorkerCommandSettings) -> WorkerSettings:
 
 def _from_otlp() -> Callable[[bytes | None, bytes | None], bytes]:
     """Reads messages of a Collector; of contents, the state has digests only."""
-    from tidegauge.receivers.kafka.otlp_messages import from_otlp
+    from tidegauge.fleet.otlp_messages import from_otlp
     from tidegauge.recordings import ContentEncoder
     from tidegauge.streaming_metrics.normalise import volatile
 
@@ -192,7 +192,7 @@ def _policy(settings: WorkerCommandSettings) -> Policy:
 
 def _check(settings: WorkerSettings) -> None:
     """Check that the topic exists: Quix Streams would create it."""
-    from tidegauge.receivers.kafka.brokers import (
+    from tidegauge.fleet.brokers import (
         BrokerErrors,
         check_topic,
         client_config,

@@ -15,10 +15,10 @@ from operator import itemgetter
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tidegauge import catalog
-from tidegauge._guard import guarded, internal_errors
 from tidegauge._sampling_counts import sampling_counts
 from tidegauge._span_faults import span_faults
 from tidegauge.catalog import MetricDefinition
+from tidegauge.safety.guard import guarded, internal_errors
 from tidegauge.streaming_metrics.auv import AUV
 from tidegauge.streaming_metrics.buckets import Buckets, Exemplar
 from tidegauge.streaming_metrics.declaration import Labels, MetricValue, PlaceLabel

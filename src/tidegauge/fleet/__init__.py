@@ -1,7 +1,8 @@
 """Fleets: runs of many agents measured in one place, and decisions that agents ask for.
 
 :class:`DecisionClient` is for the agent's process: it learns from ``tidegauge decisions`` that a
-run must stop. The rest is for the processes behind the topic, and needs their extras.
+run must stop. The rest is for the processes around the topic, and needs their extras: ``gateway``
+writes what it receives to the topic (``span_encoding``, ``span_decoding``), workers measure it.
 """
 
 from tidegauge.fleet.client import DecisionClient, WorkerRun

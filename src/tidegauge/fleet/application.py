@@ -22,12 +22,12 @@ from quixstreams.models import TopicConfig
 from quixstreams.sinks import BaseSink
 from quixstreams.state.rocksdb import RocksDBStorePartition
 
-from tidegauge._guard import internal_errors
 from tidegauge.errors import ConfigurationError
+from tidegauge.fleet.fields import MessageError
 from tidegauge.fleet.kafka_records import CLOCK_KEY, Message
 from tidegauge.fleet.partition import Partition, PartitionCounts
 from tidegauge.fleet.producer import ConsumedMessage, Topics, WorkerProducer, utf8
-from tidegauge.receivers.kafka.fields import MessageError
+from tidegauge.safety.guard import internal_errors
 
 __all__ = ["FleetApplication"]
 

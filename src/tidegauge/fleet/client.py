@@ -14,8 +14,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, cast, get_args
 
-from tidegauge._critical import here, reset_after_fork
-from tidegauge._guard import guarded, log
 from tidegauge.errors import ConfigurationError, RunStopped, TidegaugeError
 from tidegauge.events import GO_ON, Decision, Intervention
 from tidegauge.fleet.transport import (
@@ -25,6 +23,8 @@ from tidegauge.fleet.transport import (
     DecisionsTransport,
     RequestFailedError,
 )
+from tidegauge.safety.critical import here, reset_after_fork
+from tidegauge.safety.guard import guarded, log
 
 __all__ = ["DecisionClient", "OnDecision", "WorkerRun"]
 

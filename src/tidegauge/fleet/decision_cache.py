@@ -17,9 +17,9 @@ from typing import Any, Final, get_args
 
 import orjson
 
+from tidegauge.fleet.brokers import ThrottledLog
+from tidegauge.fleet.fields import MessageError, Reason
 from tidegauge.fleet.kafka_records import DecisionAction, DecisionRecord, read_decision
-from tidegauge.receivers.kafka.brokers import ThrottledLog
-from tidegauge.receivers.kafka.fields import MessageError, Reason
 
 __all__ = ["DecisionCache", "DecisionCounts", "DecisionTable", "etag"]
 

@@ -11,8 +11,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tidegauge._guard import guarded
 from tidegauge.errors import ConfigurationError, MissingExtraError
+from tidegauge.safety.guard import guarded
 
 try:
     from confluent_kafka import (
@@ -26,8 +26,8 @@ try:
 except ImportError as error:
     raise MissingExtraError("confluent_kafka", extra="kafka") from error
 
+from tidegauge.fleet.brokers import ThrottledLog
 from tidegauge.fleet.decision_cache import DecisionCache
-from tidegauge.receivers.kafka.brokers import ThrottledLog
 
 __all__ = ["DecisionsReader"]
 

@@ -13,15 +13,15 @@ from urllib.parse import parse_qs, unquote
 import orjson
 
 from tidegauge import catalog
-from tidegauge._guard import internal_errors
-from tidegauge._net.bounded_server import BoundedHandler, BoundedServer, Request, Response
-from tidegauge._net.head import RejectedRequestError
-from tidegauge._net.listener import Listener, Tls
-from tidegauge._net.token import BearerToken
 from tidegauge.exporters.prometheus.text import write_text
 from tidegauge.exporters.reading import Family, Row
 from tidegauge.fleet.decision_cache import DecisionCache, etag
 from tidegauge.fleet.transport import MAX_ID_BYTES, MAX_IDS, MAX_WAIT_SECONDS
+from tidegauge.net.bounded_server import BoundedHandler, BoundedServer, Request, Response
+from tidegauge.net.head import RejectedRequestError
+from tidegauge.net.listener import Listener, Tls
+from tidegauge.net.token import BearerToken
+from tidegauge.safety.guard import internal_errors
 
 __all__ = ["DecisionsServer"]
 

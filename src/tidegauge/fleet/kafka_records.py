@@ -17,9 +17,7 @@ import orjson
 
 from tidegauge.errors import StepEventError
 from tidegauge.events import Outcome, RunEnded
-from tidegauge.fleet.transport import MAX_ID_BYTES
-from tidegauge.instrumentation.spans.span import SpanData
-from tidegauge.receivers.kafka.fields import (
+from tidegauge.fleet.fields import (
     VERSION,
     Fields,
     MessageError,
@@ -28,7 +26,9 @@ from tidegauge.receivers.kafka.fields import (
     json_object,
     text_or_none,
 )
-from tidegauge.receivers.kafka.span_decoding import decode_spans
+from tidegauge.fleet.span_decoding import decode_spans
+from tidegauge.fleet.transport import MAX_ID_BYTES
+from tidegauge.foreign_spans.span import SpanData
 from tidegauge.recordings.encoding import encoded
 from tidegauge.recordings.step_events import OpenStep, RecordedStep, StepEvent, parse_event
 

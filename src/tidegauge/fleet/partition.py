@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from tidegauge._guard import guarded, internal_errors
 from tidegauge._span_faults import span_faults
 from tidegauge.errors import StepEventError
+from tidegauge.fleet.fields import MessageError
 from tidegauge.fleet.kafka_records import (
     CLOCK_KEY,
     NAMES_KEY,
@@ -33,10 +33,10 @@ from tidegauge.fleet.kafka_records import (
 from tidegauge.fleet.sink import FleetSink
 from tidegauge.fleet.snapshots import RunSnapshot
 from tidegauge.fleet.step_runs import StepRuns
-from tidegauge.instrumentation.spans.external_run import RunDefaults
-from tidegauge.instrumentation.spans.span import SpanData
-from tidegauge.receivers.kafka.fields import MessageError
-from tidegauge.receivers.otlp.assembly import ASSEMBLY_LIMITS, Assembly, AssemblyLimits
+from tidegauge.foreign_spans.external_run import RunDefaults
+from tidegauge.foreign_spans.span import SpanData
+from tidegauge.receivers.assembly import ASSEMBLY_LIMITS, Assembly, AssemblyLimits
+from tidegauge.safety.guard import guarded, internal_errors
 
 __all__ = ["MAX_STATE_BYTES", "Changes", "Partition", "PartitionCounts"]
 

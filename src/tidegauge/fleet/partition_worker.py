@@ -21,12 +21,12 @@ from tidegauge.exporters.reading import Reader
 from tidegauge.fleet.kafka_records import Message
 from tidegauge.fleet.partition import MAX_STATE_BYTES, Partition
 from tidegauge.fleet.sink import FleetSink
-from tidegauge.instrumentation.current import set_recorder
-from tidegauge.instrumentation.recorder import Recorder
-from tidegauge.instrumentation.spans.external_run import RunDefaults
+from tidegauge.foreign_spans.external_run import RunDefaults
 from tidegauge.pipeline import EngineSink
 from tidegauge.policies import Policy
-from tidegauge.receivers.otlp.assembly import ASSEMBLY_LIMITS, AssemblyLimits
+from tidegauge.receivers.assembly import ASSEMBLY_LIMITS, AssemblyLimits
+from tidegauge.runs.current import set_recorder
+from tidegauge.runs.recorder import Recorder
 from tidegauge.streaming_metrics import Engine, EventLog, RunReport
 from tidegauge.streaming_metrics.normalise import volatile
 from tidegauge.tracer import SpanFactory

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
-from tidegauge.receivers.kafka.fields import MessageError
+from tidegauge.fleet.fields import MessageError
 
 __all__ = ["ConsumedMessage", "Topics", "WorkerProducer", "utf8"]
 

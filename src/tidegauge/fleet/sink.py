@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
 
-from tidegauge._critical import here
 from tidegauge.events import Decision, Outcome, RunEnded, RunOutcome, RunStarted, RunSummary, Step
+from tidegauge.fleet.fields import VERSION
 from tidegauge.fleet.kafka_records import DecisionRecord
 from tidegauge.pipeline import EngineSink
-from tidegauge.receivers.kafka.fields import VERSION
 from tidegauge.recordings.encoding import encoded
+from tidegauge.safety.critical import here
 from tidegauge.streaming_metrics import RunReport, run_entry
 from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start
 

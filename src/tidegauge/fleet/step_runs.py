@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any, Final, Literal, TypeAlias
 
-from tidegauge._guard import guarded
 from tidegauge.errors import StepEventError
 from tidegauge.events import Outcome, RunEnded, RunStarted, StepSink
 from tidegauge.fleet.kafka_records import Message, read_message
 from tidegauge.recordings.line_replay import Replay
+from tidegauge.safety.guard import guarded
 
 __all__ = ["Reject", "StepRuns"]
 

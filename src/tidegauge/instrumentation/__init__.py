@@ -1,11 +1,10 @@
 """What observes agents in their process: adapters report steps to a step sink.
 
-An adapter parses what its framework reports; :mod:`tidegauge.instrumentation.turns` tracks the
-model turns and their calls; the recorder joins spans and the sink.
+An adapter parses what its framework reports and hands it to a run of :mod:`tidegauge.runs`.
 """
 
-from tidegauge.instrumentation.context import Run, run
 from tidegauge.instrumentation.decorators import agent, tool
-from tidegauge.instrumentation.recorder import RecordedRun, Recorder
+from tidegauge.runs.context import Run, run
+from tidegauge.runs.recorder import RecordedRun, Recorder
 
 __all__ = ["RecordedRun", "Recorder", "Run", "agent", "run", "tool"]

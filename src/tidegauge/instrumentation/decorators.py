@@ -12,21 +12,21 @@ from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from opentelemetry import trace
 
-from tidegauge._critical import defer, interrupted
-from tidegauge._guard import guarded, internal_errors
 from tidegauge.errors import CallBlocked, ConfigurationError
 from tidegauge.events import ABSENT, GO_ON, Call, Decision, Outcome, Step, ToolDeclaration, made
-from tidegauge.instrumentation.bodies import Begin, CallScope, Replacement, wrap
-from tidegauge.instrumentation.context import run
-from tidegauge.instrumentation.open_run import (
+from tidegauge.runs.bodies import Begin, CallScope, Replacement, wrap
+from tidegauge.runs.context import run
+from tidegauge.runs.open_run import (
     Current,
     CurrentRun,
     OpenRun,
     Returned,
     find_current_run,
 )
-from tidegauge.instrumentation.turn_calls import Turn
-from tidegauge.instrumentation.values import is_a
+from tidegauge.runs.turn_calls import Turn
+from tidegauge.safety.critical import defer, interrupted
+from tidegauge.safety.guard import guarded, internal_errors
+from tidegauge.values.safe_reading import is_a
 
 __all__ = ["agent", "tool"]
 

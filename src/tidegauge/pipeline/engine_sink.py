@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidegauge._canonical import ValueCache
-from tidegauge._guard import arrived_from_outside, guarded
 from tidegauge.events import (
     Decision,
     Outcome,
@@ -17,9 +15,11 @@ from tidegauge.events import (
 )
 from tidegauge.pipeline.run_troubles import RunTroubles
 from tidegauge.policies import Crossings, LivePolicy, Policy, RunPolicy
+from tidegauge.safety.guard import arrived_from_outside, guarded
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep
 from tidegauge.streaming_metrics.run import MeasuredRun
+from tidegauge.values import ValueCache
 
 __all__ = ["EngineSink"]
 

@@ -7,7 +7,6 @@ from typing import Final
 
 from opentelemetry._logs import Logger
 
-from tidegauge._guard import guarded
 from tidegauge.catalog import MetricDefinition
 from tidegauge.diagnose.judges import (
     LABELS,
@@ -26,6 +25,7 @@ from tidegauge.events import (
     Step,
     StepSink,
 )
+from tidegauge.safety.guard import guarded
 from tidegauge.streaming_metrics.buckets import Buckets
 from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.tracer import send_evaluation

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from tidegauge._guard import guarded
+from tidegauge.safety.guard import guarded
 
 __all__ = ["ProcessEnd"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidegauge._canonical import ValueCache
-from tidegauge._critical import here
-from tidegauge._guard import swallowed
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
 from tidegauge.pipeline.engine_sink import EngineSink
+from tidegauge.safety.critical import here
+from tidegauge.safety.guard import swallowed
 from tidegauge.streaming_metrics.digested import DigestedOutcome
+from tidegauge.values import ValueCache
 
 if TYPE_CHECKING:
     from tidegauge.recordings import JsonlSink

@@ -8,7 +8,7 @@ from bisect import bisect_left, insort
 from collections import OrderedDict, deque
 from typing import Final
 
-from tidegauge._critical import here, reset_after_fork
+from tidegauge.safety.critical import here, reset_after_fork
 from tidegauge.streaming_metrics import RunReport
 
 __all__ = ["RunTroubles"]

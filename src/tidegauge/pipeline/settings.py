@@ -22,9 +22,9 @@ from tidegauge._checked import (
     instance_of,
     whole,
 )
-from tidegauge._net.hosts import AllowedHosts
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import ToolDeclaration
+from tidegauge.net.hosts import AllowedHosts
 from tidegauge.policies import Guard, Policy, Rule, read_policy, with_guard
 from tidegauge.streaming_metrics.fingerprint import Normaliser
 from tidegauge.streaming_metrics.known_graph import Distance
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from tidegauge.diagnose.judges import Judging
-    from tidegauge.instrumentation.extraction import Extractor
     from tidegauge.run_stores import RunStore
+    from tidegauge.runs.extraction import Extractor
     from tidegauge.tracer import Redact
 
 __all__ = ["KINDS", "FilePath", "RunStorePlace", "Settings"]

@@ -14,18 +14,18 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from tidegauge._checked import checked
-from tidegauge._critical import here, reset_after_fork, run_deferred
-from tidegauge._guard import guarded, log
-from tidegauge._net.hosts import is_loopback
 from tidegauge.catalog import RUNBOOKS, MetricDefinition
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Identity, StepSink
 from tidegauge.exporters.reading import Exporter, More, Reader
-from tidegauge.instrumentation.current import set_recorder, set_recorder_factory
-from tidegauge.instrumentation.recorder import Recorder
+from tidegauge.net.hosts import is_loopback
 from tidegauge.pipeline.engine_sink import EngineSink
 from tidegauge.pipeline.process_end import ProcessEnd
 from tidegauge.pipeline.settings import KINDS, FilePath, RunStorePlace, Settings
+from tidegauge.runs.current import set_recorder, set_recorder_factory
+from tidegauge.runs.recorder import Recorder
+from tidegauge.safety.critical import here, reset_after_fork, run_deferred
+from tidegauge.safety.guard import guarded, log
 from tidegauge.streaming_metrics import Engine, EventLog, RunReport
 from tidegauge.streaming_metrics.buckets import Buckets
 from tidegauge.tracer import Contents, SpanFactory, Telemetry, open_telemetry, otlp_asked_for

@@ -10,17 +10,17 @@ from typing import Any, Final, Protocol, TypeVar
 
 import orjson
 
-from tidegauge._canonical import failure_text
-from tidegauge._critical import here, reset_after_fork
-from tidegauge._guard import arrived_from_outside, guarded, internal_errors
 from tidegauge.catalog import RUN_STORE_FAILURES, UNKNOWN_RESUMES, MetricDefinition
 from tidegauge.events import ABSENT, Absent, RunEnded, RunStarted, StepSink
-from tidegauge.instrumentation.values import text_digest
-from tidegauge.instrumentation.waiting_runs import SavedRun, WaitingRuns
 from tidegauge.run_stores import RunStore
+from tidegauge.runs.waiting_runs import SavedRun, WaitingRuns
+from tidegauge.safety.critical import here, reset_after_fork
+from tidegauge.safety.guard import arrived_from_outside, guarded, internal_errors
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start
+from tidegauge.values import failure_text
+from tidegauge.values.safe_reading import text_digest
 
 __all__ = ["StoredRuns"]
 
@@ -97,7 +97,7 @@ class StoredRuns:
         self.failures = 0
 
     def save(self, run: Any, state: Callable[[], Mapping[str, Any]]) -> None:
-        """Save a run later; see :class:`~tidegauge.instrumentation.waiting_runs.SavedRuns`."""
+        """Save a run later; see :class:`~tidegauge.runs.waiting_runs.SavedRuns`."""
         if self._queue.qsize() >= _MAX_QUEUED:
             self.failed("more than 1,000 runs wait to be saved")
             return
@@ -116,7 +116,7 @@ class StoredRuns:
 
     @guarded(_WHERE, default=0.0)
     def settle(self, checkpoint: str) -> float:
-        """See :class:`~tidegauge.instrumentation.waiting_runs.SavedRuns`.
+        """See :class:`~tidegauge.runs.waiting_runs.SavedRuns`.
 
         In the middle, the run is in this process and in the store: two would continue it.
         """

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Container, Mapping
 from typing import Final
 
-from tidegauge._critical import here, reset_after_fork
 from tidegauge.catalog import (
     POLICY_ALPHA,
     POLICY_CALIBRATED,
@@ -18,6 +17,7 @@ from tidegauge.catalog import (
 from tidegauge.events import RunOutcome
 from tidegauge.policies.shift import ShiftCheck
 from tidegauge.policies.thresholds import Threshold, Thresholds
+from tidegauge.safety.critical import here, reset_after_fork
 
 __all__ = ["Crossings"]
 

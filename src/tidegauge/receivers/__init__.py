@@ -1,5 +1,6 @@
-"""Spans and step events that arrive over the wire.
+"""Spans that arrive over the wire: of agents in other processes, in any language.
 
-:mod:`~tidegauge.receivers.otlp` receives OpenTelemetry's protocol;
-:mod:`~tidegauge.receivers.kafka` is the gateway of a fleet: it writes what it receives to a topic.
+``grpc_server`` and ``http_server`` listen, ``request_handler`` decodes (``decoding``,
+``json_decoding``) and queues (``span_queue``), ``assembly`` makes runs of spans that arrive in any
+order, ``forwarding`` forwards requests.
 """

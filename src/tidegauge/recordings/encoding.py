@@ -15,7 +15,6 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from tidegauge._canonical import ValueCache
 from tidegauge.events import ABSENT, Call, Identity
 from tidegauge.streaming_metrics.digested import what_it_says
 from tidegauge.streaming_metrics.fingerprint import (
@@ -30,6 +29,7 @@ from tidegauge.streaming_metrics.fingerprint import (
 from tidegauge.streaming_metrics.navigation import zone_of
 from tidegauge.streaming_metrics.normalise import Normalise
 from tidegauge.streaming_metrics.polls import written_polling
+from tidegauge.values import ValueCache
 
 __all__ = ["MAX_BYTES", "ContentEncoder", "Digest", "amount", "encoded", "moment"]
 

@@ -11,9 +11,6 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from tidegauge._canonical import ValueCache
-from tidegauge._critical import here, reset_after_fork
-from tidegauge._guard import guarded
 from tidegauge.events import (
     Absent,
     Call,
@@ -29,6 +26,8 @@ from tidegauge.events import (
     ToolDeclaration,
 )
 from tidegauge.recordings.encoding import ContentEncoder, amount, encoded, moment
+from tidegauge.safety.critical import here, reset_after_fork
+from tidegauge.safety.guard import guarded
 from tidegauge.streaming_metrics.digested import (
     DigestedOutcome,
     DigestedStep,
@@ -38,6 +37,7 @@ from tidegauge.streaming_metrics.digested import (
 )
 from tidegauge.streaming_metrics.fingerprint import action_name, compared_arguments
 from tidegauge.streaming_metrics.polls import polling_of
+from tidegauge.values import ValueCache
 
 __all__ = ["JsonlSink", "Lines"]
 

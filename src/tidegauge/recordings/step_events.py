@@ -15,8 +15,6 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast, get_args
 
 import orjson
 
-from tidegauge._elements import MOST_OF_A_FILE, TooManyElementsError
-from tidegauge._json import bounded_json
 from tidegauge.errors import StepEventError
 from tidegauge.events import (
     ABSENT,
@@ -33,6 +31,8 @@ from tidegauge.events import (
     Task,
     ToolDeclaration,
 )
+from tidegauge.values.elements import MOST_OF_A_FILE, TooManyElementsError
+from tidegauge.values.exact_json import bounded_json
 
 __all__ = ["OpenStep", "RecordedStep", "StepEvent", "parse_event", "parse_line"]
 

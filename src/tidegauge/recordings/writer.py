@@ -16,11 +16,11 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from tidegauge import catalog
-from tidegauge._critical import here, reset_after_fork
-from tidegauge._guard import internal_errors
-from tidegauge._private_files import open_private
 from tidegauge.catalog import MetricDefinition
 from tidegauge.errors import ConfigurationError
+from tidegauge.safety.critical import here, reset_after_fork
+from tidegauge.safety.guard import internal_errors
+from tidegauge.safety.private_files import open_private
 
 __all__ = ["LineWriter"]
 

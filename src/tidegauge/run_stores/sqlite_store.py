@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tidegauge._private_files import open_private
 from tidegauge.errors import ConfigurationError
+from tidegauge.safety.private_files import open_private
 
 __all__ = ["SqliteRunStore"]
 

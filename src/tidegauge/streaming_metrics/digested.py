@@ -15,8 +15,6 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeVar
 
-from tidegauge._canonical import MAX_IDENTITY, Identities, ValueCache, built_in, is_plain, type_name
-from tidegauge._guard import arrived_from_outside, internal_errors
 from tidegauge.events import (
     ABSENT,
     Absent,
@@ -29,6 +27,7 @@ from tidegauge.events import (
     Task,
     ToolDeclaration,
 )
+from tidegauge.safety.guard import arrived_from_outside, internal_errors
 from tidegauge.streaming_metrics.clues import (
     CallClues,
     ResultClues,
@@ -53,6 +52,7 @@ from tidegauge.streaming_metrics.known_noise import Numbers, numbers_in, united
 from tidegauge.streaming_metrics.polls import Polling, polling_of
 from tidegauge.streaming_metrics.records import amount, made
 from tidegauge.streaming_metrics.wording import words_of
+from tidegauge.values import MAX_IDENTITY, Identities, ValueCache, built_in, is_plain, type_name
 
 __all__ = [
     "MAX_CONTENT",

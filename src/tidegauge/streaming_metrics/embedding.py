@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import xxhash
 
-from tidegauge._critical import here, reset_after_fork
-from tidegauge._guard import guarded
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import ABSENT
+from tidegauge.safety.critical import here, reset_after_fork
+from tidegauge.safety.guard import guarded
 
 if TYPE_CHECKING:
     import numpy as np

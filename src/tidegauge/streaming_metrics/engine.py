@@ -8,9 +8,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Final, Literal, NamedTuple
 
-from tidegauge._canonical import ValueCache
-from tidegauge._critical import here, interrupted, reset_after_fork, run_deferred
-from tidegauge._guard import arrived_from_outside, guarded, internal_errors
 from tidegauge.events import (
     GO_ON,
     Decision,
@@ -22,6 +19,8 @@ from tidegauge.events import (
     Step,
     ToolDeclaration,
 )
+from tidegauge.safety.critical import here, interrupted, reset_after_fork, run_deferred
+from tidegauge.safety.guard import arrived_from_outside, guarded, internal_errors
 from tidegauge.streaming_metrics.declaration import RunSettings
 from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep, Digester
 from tidegauge.streaming_metrics.event_log import EventLog
@@ -37,6 +36,7 @@ from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
 from tidegauge.streaming_metrics.snapshot import GroupSnapshot, Snapshot
 from tidegauge.streaming_metrics.step_history import StepHistory
 from tidegauge.streaming_metrics.totals import Totals
+from tidegauge.values import ValueCache
 
 __all__ = ["Engine", "Held"]
 

@@ -9,8 +9,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from tidegauge._critical import here, reset_after_fork
 from tidegauge.events import RunStarted
+from tidegauge.safety.critical import here, reset_after_fork
 from tidegauge.streaming_metrics.run_report import RunReport
 from tidegauge.streaming_metrics.step_history import StepHistory
 

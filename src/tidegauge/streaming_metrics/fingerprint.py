@@ -1,6 +1,6 @@
 """Digests of states, actions and results: 16 bytes, equal in every process.
 
-Text is digested as it is; anything else by its canonical text (:mod:`tidegauge._canonical`), so
+Text is digested as it is; anything else by its canonical text (:mod:`tidegauge.values`), so
 that the order of keys and white space don't matter. No user code runs here but the normaliser and
 the key of a declared tool. A value that is not comparable (cyclic, too large, with a state that
 cannot be read) has no digest. Metrics compare digests only: contents are gone once this has run.
@@ -16,7 +16,10 @@ from typing import Any, Final, TypeAlias
 import orjson
 import xxhash
 
-from tidegauge._canonical import (
+from tidegauge.events import Call, ToolDeclaration
+from tidegauge.safety.guard import guarded
+from tidegauge.streaming_metrics.normalise import DEFAULT_KINDS, Normalise
+from tidegauge.values import (
     MAX_TEXT,
     Identities,
     Incomparable,
@@ -30,10 +33,7 @@ from tidegauge._canonical import (
     plain_text,
     type_name,
 )
-from tidegauge._guard import guarded
-from tidegauge._json import exact_json
-from tidegauge.events import Call, ToolDeclaration
-from tidegauge.streaming_metrics.normalise import DEFAULT_KINDS, Normalise
+from tidegauge.values.exact_json import exact_json
 
 __all__ = [
     "DIGEST_VERSION",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Final, Generic, TypeVar
 
-from tidegauge._critical import here
+from tidegauge.safety.critical import here
 
 __all__ = ["OTHER", "BoundedNames"]
 

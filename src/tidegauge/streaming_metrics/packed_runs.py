@@ -9,7 +9,7 @@ from typing import Final
 
 import orjson
 
-from tidegauge._critical import here
+from tidegauge.safety.critical import here
 from tidegauge.streaming_metrics.engine import Engine
 from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from tidegauge._guard import arrived_from_outside
 from tidegauge.events import (
     Decision,
     RunEnded,
@@ -20,6 +19,7 @@ from tidegauge.events import (
     StepSignals,
     ToolDeclaration,
 )
+from tidegauge.safety.guard import arrived_from_outside
 from tidegauge.streaming_metrics.buckets import Exemplar, addable
 from tidegauge.streaming_metrics.declaration import Declaration, RunSettings
 from tidegauge.streaming_metrics.digested import (
@@ -74,7 +74,7 @@ _OVERLAPPING: Final = 16
 """Steps within which one without a result overlaps the next; later, its result may be lost."""
 _MAX_SITUATION: Final = 10
 
-# What a run takes, as `tests/unit/receivers/otlp/test_memory.py` measures it.
+# What a run takes, as `tests/unit/receivers/test_memory.py` measures it.
 _NEW_BYTES: Final = 11_000
 _ENTRY_BYTES: Final = 64
 _OPEN_BYTES: Final = 400

@@ -15,9 +15,9 @@ from typing import Any
 from opentelemetry.sdk._logs import LoggerProvider, LogRecordProcessor
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 
-from tidegauge._critical import run_deferred
-from tidegauge._guard import internal_errors
 from tidegauge.pipeline import Pipeline, configure
+from tidegauge.safety.critical import run_deferred
+from tidegauge.safety.guard import internal_errors
 
 __all__ = ["Capture", "CountedIds", "SteppedClock", "capture", "raise_internal_errors"]
 

@@ -14,9 +14,9 @@ from opentelemetry.context import Context
 from opentelemetry.metrics import Histogram, MeterProvider
 from opentelemetry.util.types import AttributeValue
 
-from tidegauge._critical import here, reset_after_fork
-from tidegauge._guard import guarded
 from tidegauge._version import __version__
+from tidegauge.safety.critical import here, reset_after_fork
+from tidegauge.safety.guard import guarded
 from tidegauge.tracer import conventions as names
 from tidegauge.tracer.model_calls import ModelResponse
 from tidegauge.tracer.provider import application_meter_provider

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, Self, TypeAlias
 
-from tidegauge._canonical import failure_text, type_name
 from tidegauge.events import ABSENT, CallResult
 from tidegauge.tracer.span_texts import Contents
+from tidegauge.values import failure_text, type_name
 
 __all__ = ["CallFailure", "Failed", "error_text", "error_type"]
 

@@ -23,10 +23,10 @@ from collections.abc import Callable, Sequence
 from operator import is_
 from typing import Any, Final, NamedTuple
 
-from tidegauge._canonical import canonical_digest
 from tidegauge.tracer import conventions as names
 from tidegauge.tracer.model_calls import Attributes
 from tidegauge.tracer.span_texts import Contents, Item
+from tidegauge.values import canonical_digest
 
 __all__ = ["MessageFormat", "MessageHistory", "Prompt", "Reply"]
 

@@ -29,10 +29,10 @@ from opentelemetry._logs import Logger, LoggerProvider, NoOpLoggerProvider
 from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import Tracer, TracerProvider
 
-from tidegauge._critical import here, reset_after_fork
-from tidegauge._guard import arrived_from_outside, log
 from tidegauge._version import __version__
 from tidegauge.errors import ConfigurationError
+from tidegauge.safety.critical import here, reset_after_fork
+from tidegauge.safety.guard import arrived_from_outside, log
 from tidegauge.tracer.conventions import SCHEMA_URL
 
 if TYPE_CHECKING:

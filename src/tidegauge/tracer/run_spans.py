@@ -18,9 +18,9 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanKind, StatusCode, Tracer
 from opentelemetry.util.types import AttributeValue
 
-from tidegauge._critical import here
-from tidegauge._guard import guarded
 from tidegauge.events import ABSENT, Decision, RunSummary, Signals, StepSignals
+from tidegauge.safety.critical import here
+from tidegauge.safety.guard import guarded
 from tidegauge.tracer import conventions as names
 from tidegauge.tracer.call_metrics import CallMetrics
 from tidegauge.tracer.failures import Failed, error_type

@@ -11,8 +11,8 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from tidegauge._canonical import canonical_start, flat_size, plain_text
-from tidegauge._guard import guarded
+from tidegauge.safety.guard import guarded
+from tidegauge.values import canonical_start, flat_size, plain_text
 
 __all__ = ["MAX_NAME", "Contents", "Item", "Redact", "plain_name", "span_name"]
 

@@ -14,8 +14,8 @@ from opentelemetry.context import Context, get_current
 from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, Tracer
 
-from tidegauge._critical import here, reset_after_fork
 from tidegauge.events import RunStarted
+from tidegauge.safety.critical import here, reset_after_fork
 from tidegauge.tracer import conventions as names
 from tidegauge.tracer.call_metrics import CallMetricsSource
 from tidegauge.tracer.model_calls import Attributes

@@ -8,9 +8,9 @@ import socket
 import pytest
 
 import tidegauge as package
-from tidegauge._net.listener import Listener
 from tidegauge.cli import doctor as doctor_module
-from tidegauge.receivers.otlp.receiver import Receiver, ReceiverSettings
+from tidegauge.net.listener import Listener
+from tidegauge.receivers.receiver import Receiver, ReceiverSettings
 
 
 @pytest.fixture(autouse=True)

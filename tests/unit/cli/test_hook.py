@@ -18,7 +18,7 @@ from support.processes import without_otel
 from support.requirements import needs
 from support.terminal_text import running
 from tidegauge.cli.hook import hook
-from tidegauge.receivers.hooks.installation import INSTALLABLE, Place
+from tidegauge.coding_agents.installation import INSTALLABLE, Place
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from tidegauge.cli import inspect as inspect_module
 from tidegauge.cli.inspect import InspectSettings, _listen, _Traces
-from tidegauge.instrumentation.spans.span import SpanData
+from tidegauge.foreign_spans.span import SpanData
 
 SAID = json.dumps(
     [{"role": "assistant", "parts": [{"type": "tool_call", "name": "look", "arguments": {}}]}]

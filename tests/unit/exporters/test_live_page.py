@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 import tidegauge
-from tidegauge._guard import internal_errors
 from tidegauge.events import (
     Call,
     CallResult,
@@ -28,6 +27,7 @@ from tidegauge.events import (
 from tidegauge.exporters.page import Asked, LiveReading, Page, app
 from tidegauge.exporters.prometheus import MetricsServer
 from tidegauge.exporters.reading import Reader
+from tidegauge.safety.guard import internal_errors
 from tidegauge.streaming_metrics import Engine, EventLog
 from tidegauge.testing import capture
 

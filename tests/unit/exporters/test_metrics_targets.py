@@ -18,9 +18,9 @@ import pytest
 
 from support.processes import PATIENCE, without_otel
 from support.requirements import needs_fork
-from tidegauge._guard import internal_errors
 from tidegauge.exporters.prometheus.targets import TargetFile
 from tidegauge.pipeline import Pipeline, Settings
+from tidegauge.safety.guard import internal_errors
 
 PROGRAM = """
 import contextlib, os, signal, sys, time

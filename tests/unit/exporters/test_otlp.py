@@ -14,12 +14,12 @@ from opentelemetry.sdk.metrics.export import (
 
 import tidegauge
 from support.otlp_metrics import meet_everything, scraped
-from tidegauge._guard import internal_errors
 from tidegauge.catalog import SPANS_LATE
 from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
 from tidegauge.exporters.otlp import OtlpExporter
 from tidegauge.exporters.otlp.histograms import otlp_name, otlp_unit
 from tidegauge.exporters.reading import Reader
+from tidegauge.safety.guard import internal_errors
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.registry import METRICS
 from tidegauge.testing import capture

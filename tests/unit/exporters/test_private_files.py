@@ -12,12 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 from support.requirements import needs
-from tidegauge._guard import internal_errors
-from tidegauge._private_files import open_private, private
 from tidegauge.cli.main import cli
 from tidegauge.diagnose.judges.judgement import JudgementFile
 from tidegauge.errors import ConfigurationError
 from tidegauge.recordings import LineWriter
+from tidegauge.safety.guard import internal_errors
+from tidegauge.safety.private_files import open_private, private
 
 pytestmark = needs(hasattr(os, "geteuid"), "this platform has no owners and modes of files")
 

@@ -17,7 +17,6 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 import tidegauge
 from support.prometheus import find_binary
 from tidegauge import catalog
-from tidegauge._guard import internal_errors
 from tidegauge.catalog import (
     DECISIONS,
     JUDGING,
@@ -44,6 +43,7 @@ from tidegauge.events import (
 from tidegauge.exporters.prometheus import TidegaugeCollector
 from tidegauge.exporters.prometheus.text import write_text
 from tidegauge.exporters.reading import MAX_LABEL, MAX_RUNS, Reader, read_families
+from tidegauge.safety.guard import internal_errors
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.loops import LOOPS
 from tidegauge.streaming_metrics.registry import METRICS

@@ -13,11 +13,11 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 import tidegauge
-from tidegauge._guard import internal_errors
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step
 from tidegauge.exporters import reading
 from tidegauge.exporters.prometheus import TidegaugeCollector, asgi_app, wsgi_app
 from tidegauge.exporters.reading import MAX_RUNS, Reader, read_families
+from tidegauge.safety.guard import internal_errors
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.buckets import Buckets
 from tidegauge.streaming_metrics.declaration import Measured

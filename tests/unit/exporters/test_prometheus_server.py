@@ -18,10 +18,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 import tidegauge
 from support.requirements import missing, needs_fork
-from tidegauge._guard import internal_errors
 from tidegauge.events import RunStarted
 from tidegauge.exporters.prometheus import MetricsServer
 from tidegauge.exporters.reading import Reader
+from tidegauge.safety.guard import internal_errors
 from tidegauge.streaming_metrics import Engine
 from tidegauge.testing import capture
 

@@ -18,11 +18,11 @@ from support.deciding import deciding, until_true
 from support.processes import PATIENCE
 from support.prometheus import free_port
 from support.requirements import needs_fork
-from tidegauge._guard import internal_errors
 from tidegauge.errors import ConfigurationError, RunStopped
 from tidegauge.events import GO_ON
 from tidegauge.fleet import DecisionClient
 from tidegauge.fleet.kafka_records import DecisionAction
+from tidegauge.safety.guard import internal_errors
 
 
 @pytest.fixture

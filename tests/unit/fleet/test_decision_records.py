@@ -5,8 +5,8 @@ from __future__ import annotations
 import orjson
 import pytest
 
+from tidegauge.fleet.fields import MessageError
 from tidegauge.fleet.kafka_records import MAX_DECISION_BYTES, DecisionRecord, read_decision
-from tidegauge.receivers.kafka.fields import MessageError
 
 STOP = {
     "type": "decision",

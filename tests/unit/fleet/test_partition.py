@@ -20,9 +20,9 @@ from support.fleet_log import (
     spans_of,
 )
 from support.wire_runs import WireRun
+from tidegauge.fleet.fields import MessageError
 from tidegauge.fleet.kafka_records import CLOCK_KEY, load_changelog_record, marker_key
-from tidegauge.receivers.kafka.fields import MessageError
-from tidegauge.receivers.otlp.assembly import AssemblyLimits
+from tidegauge.receivers.assembly import AssemblyLimits
 
 IDLE = LIMITS.idle_seconds
 AN_HOUR = 3_600.0

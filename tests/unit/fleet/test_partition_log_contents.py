@@ -11,8 +11,8 @@ from support.log_events import STEPS, logs_request, records, spans_request
 from support.log_events import spans as agent_spans
 from tidegauge import catalog
 from tidegauge._span_faults import span_faults
-from tidegauge.instrumentation.spans.span import SpanData
-from tidegauge.receivers.otlp.decoding import decode_logs_protobuf, decode_protobuf
+from tidegauge.foreign_spans.span import SpanData
+from tidegauge.receivers.decoding import decode_logs_protobuf, decode_protobuf
 
 SPANS = decode_protobuf(spans_request(agent_spans()).SerializeToString()).spans
 EVENTS = decode_logs_protobuf(logs_request(records()).SerializeToString()).spans

@@ -24,7 +24,7 @@ from support.fleet_log import (
 from support.framework_spans import parsed
 from tidegauge.fleet.kafka_records import is_snapshot
 from tidegauge.fleet.snapshots import RunSnapshot
-from tidegauge.instrumentation.spans.span import SpanData
+from tidegauge.foreign_spans.span import SpanData
 
 SPANS = 3
 """In a message."""

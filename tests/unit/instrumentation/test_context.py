@@ -18,9 +18,9 @@ from opentelemetry import trace
 import tidegauge
 from support.span_story import events, story
 from tidegauge import RunStopped
-from tidegauge._guard import internal_errors
 from tidegauge.events import ABSENT
-from tidegauge.instrumentation.open_run import current_run
+from tidegauge.runs.open_run import current_run
+from tidegauge.safety.guard import internal_errors
 from tidegauge.streaming_metrics import Exploration, SuccessRate
 from tidegauge.testing import capture
 from tidegauge.tracer import RunSpans

@@ -15,8 +15,8 @@ from opentelemetry import trace
 import tidegauge
 from support.span_story import story
 from tidegauge import ConfigurationError, RunStopped
-from tidegauge._guard import internal_errors
-from tidegauge.instrumentation.open_run import current_run
+from tidegauge.runs.open_run import current_run
+from tidegauge.safety.guard import internal_errors
 from tidegauge.streaming_metrics import SuccessRate
 from tidegauge.testing import capture
 

@@ -6,9 +6,8 @@ import itertools
 
 import pytest
 
-from tidegauge._guard import internal_errors
 from tidegauge.events import Call, CallResult, Task
-from tidegauge.instrumentation.extraction import (
+from tidegauge.runs.extraction import (
     MAX_ITEMS,
     Observation,
     extract_observation,
@@ -16,6 +15,7 @@ from tidegauge.instrumentation.extraction import (
     extract_uses,
     extractor,
 )
+from tidegauge.safety.guard import internal_errors
 
 LOOK = Call("look", {"at": "door"})
 SEEN = CallResult("a door")

@@ -8,7 +8,6 @@ from opentelemetry.trace import SpanContext
 import tidegauge
 from support.span_story import events, story
 from tidegauge import RunStopped
-from tidegauge._guard import internal_errors
 from tidegauge.events import (
     GO_ON,
     Call,
@@ -20,10 +19,11 @@ from tidegauge.events import (
     Signals,
     Step,
 )
-from tidegauge.instrumentation.extraction import Observation
-from tidegauge.instrumentation.recorder import RecordedRun, Recorder, new_run_id
-from tidegauge.instrumentation.turn_calls import ChosenCall
-from tidegauge.instrumentation.turns import TurnTracker
+from tidegauge.runs.extraction import Observation
+from tidegauge.runs.recorder import RecordedRun, Recorder, new_run_id
+from tidegauge.runs.turn_calls import ChosenCall
+from tidegauge.runs.turns import TurnTracker
+from tidegauge.safety.guard import internal_errors
 from tidegauge.streaming_metrics import RecallLag
 from tidegauge.testing import capture
 from tidegauge.tracer import ModelRequest

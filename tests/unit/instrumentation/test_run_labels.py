@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegauge.instrumentation.values import RunLabels, run_labels
+from tidegauge.runs.request_metadata import RunLabels, run_labels
 
 
 class Loud(int):

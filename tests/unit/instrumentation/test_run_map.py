@@ -6,8 +6,8 @@ from collections import OrderedDict
 from typing import Any
 
 from tidegauge import testing
-from tidegauge.instrumentation import run_map
-from tidegauge.instrumentation.run_map import RunMap, RunScope
+from tidegauge.runs import run_map
+from tidegauge.runs.run_map import RunMap, RunScope
 
 
 class OpenRun:

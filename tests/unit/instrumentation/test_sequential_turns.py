@@ -17,9 +17,9 @@ from tidegauge.events import (
     RunSummary,
     Step,
 )
-from tidegauge.instrumentation.recorder import RecordedRun, Recorder
-from tidegauge.instrumentation.turn_calls import ChosenCall
-from tidegauge.instrumentation.turns import TurnTracker
+from tidegauge.runs.recorder import RecordedRun, Recorder
+from tidegauge.runs.turn_calls import ChosenCall
+from tidegauge.runs.turns import TurnTracker
 from tidegauge.tracer import SpanFactory
 
 

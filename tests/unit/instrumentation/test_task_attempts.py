@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegauge.instrumentation.task_attempts import Attempts, FailedRun
-from tidegauge.instrumentation.turn_calls import Turn, TurnCall
+from tidegauge.runs.task_attempts import Attempts, FailedRun
+from tidegauge.runs.turn_calls import Turn, TurnCall
 
 
 class Tracker:

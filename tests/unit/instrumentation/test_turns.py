@@ -17,12 +17,12 @@ from tidegauge.events import (
     RunStarted,
     Step,
 )
-from tidegauge.instrumentation import call_groups, turn_calls
-from tidegauge.instrumentation.call_groups import CallGroup
 from tidegauge.instrumentation.langchain.parsing import tool_answers
-from tidegauge.instrumentation.recorder import Recorder
-from tidegauge.instrumentation.turn_calls import ChosenCall, OpenTurns
-from tidegauge.instrumentation.turns import TurnTracker
+from tidegauge.runs import call_groups, turn_calls
+from tidegauge.runs.call_groups import CallGroup
+from tidegauge.runs.recorder import Recorder
+from tidegauge.runs.turn_calls import ChosenCall, OpenTurns
+from tidegauge.runs.turns import TurnTracker
 from tidegauge.tracer import SpanFactory, open_telemetry
 
 DONE, LOCKED = CallResult("done", False), CallResult("locked", True)

@@ -12,9 +12,10 @@ import pytest
 import tidegauge
 from support.untouchable import untouchable
 from tidegauge import testing
-from tidegauge._canonical import failure_text
-from tidegauge._guard import internal_errors
-from tidegauge.instrumentation.values import (
+from tidegauge.runs.request_metadata import run_labels
+from tidegauge.safety.guard import internal_errors
+from tidegauge.values import failure_text
+from tidegauge.values.safe_reading import (
     count,
     entry,
     first,
@@ -22,7 +23,6 @@ from tidegauge.instrumentation.values import (
     last,
     number,
     part,
-    run_labels,
     same_value,
     truth,
 )

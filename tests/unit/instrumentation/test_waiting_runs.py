@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidegauge.instrumentation.waiting_runs import WaitingRuns
+from tidegauge.runs.waiting_runs import WaitingRuns
 from tidegauge.testing import SteppedClock
 
 

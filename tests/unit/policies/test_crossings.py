@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tidegauge._guard import internal_errors
 from tidegauge.catalog import (
     POLICY,
     POLICY_ALPHA,
@@ -16,6 +15,7 @@ from tidegauge.catalog import (
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step
 from tidegauge.pipeline import EngineSink
 from tidegauge.policies import Crossings, Policy, Threshold, Thresholds
+from tidegauge.safety.guard import internal_errors
 from tidegauge.streaming_metrics import Engine
 
 AGENT = Threshold("steps", 2, agent="a", alpha=0.05, calibrated=7.0)

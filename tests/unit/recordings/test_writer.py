@@ -16,10 +16,10 @@ import pytest
 
 from support.requirements import needs, needs_fork
 from support.small_disk import small_disk
-from tidegauge._guard import internal_errors
 from tidegauge.errors import ConfigurationError
 from tidegauge.recordings import LineWriter
 from tidegauge.recordings.writer import _File
+from tidegauge.safety.guard import internal_errors
 
 NOTHING_LOST = {"queue_full": 0, "write_failed": 0, "closed": 0}
 

@@ -12,9 +12,9 @@ import pytest
 
 import tidegauge
 from tidegauge import testing
-from tidegauge._guard import internal_errors
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import ABSENT
+from tidegauge.safety.guard import internal_errors
 from tidegauge.streaming_metrics.embedding import EmbeddingMatcher
 
 

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from tidegauge._critical import interrupted
-from tidegauge._guard import internal_errors
 from tidegauge.events import (
     ABSENT,
     Call,
@@ -24,6 +22,8 @@ from tidegauge.events import (
     Task,
     ToolDeclaration,
 )
+from tidegauge.safety.critical import interrupted
+from tidegauge.safety.guard import internal_errors
 from tidegauge.streaming_metrics import Exploration, SuccessRate, update_plan
 from tidegauge.streaming_metrics import run as run_module
 from tidegauge.streaming_metrics.engine import Engine

@@ -24,8 +24,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tidegauge._guard import internal_errors
 from tidegauge.events import ABSENT, Call, CallResult, Outcome
+from tidegauge.safety.guard import internal_errors
 from tidegauge.streaming_metrics.digested import Digester, round_outcome
 from tidegauge.streaming_metrics.fingerprint import (
     arguments_bytes,

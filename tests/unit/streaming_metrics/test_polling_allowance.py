@@ -176,7 +176,7 @@ class TestInARun:
 
     def test_a_key_that_fails_leaves_the_arguments_as_they_are(self):
         from tidegauge import testing
-        from tidegauge._guard import internal_errors
+        from tidegauge.safety.guard import internal_errors
 
         def key(arguments):
             raise KeyError("mine")

@@ -14,8 +14,8 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import NoOpTracerProvider
 
 import tidegauge
-from tidegauge._guard import internal_errors
 from tidegauge.events import RunStarted, RunSummary
+from tidegauge.safety.guard import internal_errors
 from tidegauge.testing import capture
 from tidegauge.tracer import CallFailure, ModelRequest, ModelResponse, SpanFactory
 

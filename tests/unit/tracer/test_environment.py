@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.sdk import environment_variables
 
 from support.otlp_receiver import grpc_receiver, http_receiver
-from tidegauge._guard import internal_errors
+from tidegauge.safety.guard import internal_errors
 from tidegauge.tracer import open_telemetry, provider
 from tidegauge.tracer.provider import unreadable_variables
 

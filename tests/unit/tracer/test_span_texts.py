@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tidegauge
-from tidegauge._guard import internal_errors
+from tidegauge.safety.guard import internal_errors
 from tidegauge.testing import capture
 from tidegauge.tracer.span_texts import Contents
 

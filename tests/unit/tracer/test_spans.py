@@ -11,8 +11,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 import tidegauge
 from support.span_story import events, story
 from support.untouchable import untouchable
-from tidegauge._guard import internal_errors
 from tidegauge.events import RunStarted, RunSummary
+from tidegauge.safety.guard import internal_errors
 from tidegauge.testing import capture
 from tidegauge.tracer import ModelRequest, ModelResponse, RunSpans, SpanFactory
 

@@ -12,11 +12,11 @@ from typing import Any, BinaryIO, Final, NamedTuple, Self
 
 import orjson
 
-from tidegauge._critical import here, reset_after_fork
-from tidegauge._private_files import private
 from tidegauge.catalog import DROPPED_JUDGEMENTS, FAILED_JUDGEMENTS, JUDGED_SCORE, MetricDefinition
 from tidegauge.diagnose.judges.rubric_judge import Judge
 from tidegauge.diagnose.judges.transcript import Transcript, writable
+from tidegauge.safety.critical import here, reset_after_fork
+from tidegauge.safety.private_files import private
 from tidegauge.streaming_metrics.buckets import Buckets
 from tidegauge.streaming_metrics.limits import OTHER, BoundedNames
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Container, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tidegauge._guard import guarded
 from tidegauge.diagnose.judges.judgement import Judgement, JudgementKey, key_of
 from tidegauge.diagnose.judges.model_client import ModelClient, NoAnswer, Usage, model_name
 from tidegauge.diagnose.judges.rubric_judge import FIVE_JUDGES, Judge, NotJudged, Question, Verdict
 from tidegauge.diagnose.judges.transcript import Transcript
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import RunStarted
+from tidegauge.safety.guard import guarded
 
 if TYPE_CHECKING:
     from langchain_core.language_models.chat_models import BaseChatModel

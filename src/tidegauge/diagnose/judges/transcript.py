@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import orjson
 
-from tidegauge._canonical import MAX_TEXT
-from tidegauge._critical import here, reset_after_fork
 from tidegauge.events import ABSENT, Decision, Outcome, RunEnded, RunStarted, Signals, Step
+from tidegauge.safety.critical import here, reset_after_fork
 from tidegauge.streaming_metrics.fingerprint import arguments_start, canonical_start
+from tidegauge.values import MAX_TEXT
 
 __all__ = ["CONTENT_CHARACTERS", "ROOM", "Transcript", "TranscriptStep", "Transcripts", "writable"]
 

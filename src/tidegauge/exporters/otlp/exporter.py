@@ -10,7 +10,6 @@ from weakref import ref
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
 from opentelemetry.sdk.metrics.export import MetricExporter
 
-from tidegauge._guard import guarded
 from tidegauge._version import __version__
 from tidegauge.catalog import MetricDefinition
 from tidegauge.exporters.otlp.histograms import (
@@ -21,6 +20,7 @@ from tidegauge.exporters.otlp.histograms import (
     otlp_unit,
 )
 from tidegauge.exporters.reading import Family, Reader, Row, cumulative
+from tidegauge.safety.guard import guarded
 from tidegauge.streaming_metrics.buckets import Buckets
 from tidegauge.streaming_metrics.registry import METRICS
 

@@ -23,9 +23,9 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.metrics.export import Histogram as HistogramData
 
-from tidegauge._guard import guarded
 from tidegauge.catalog import MetricDefinition
 from tidegauge.exporters.reading import Row
+from tidegauge.safety.guard import guarded
 from tidegauge.streaming_metrics.buckets import Buckets
 from tidegauge.streaming_metrics.registry import METRICS
 

@@ -12,10 +12,10 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-from tidegauge._guard import guarded
 from tidegauge.catalog import RUNBOOKS
 from tidegauge.exporters.page.live import Asked, Invitation, LiveReading
 from tidegauge.exporters.reading import MAX_LABEL, Reader
+from tidegauge.safety.guard import guarded
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment

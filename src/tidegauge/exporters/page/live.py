@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from tidegauge._critical import here, reset_after_fork
 from tidegauge.catalog import RUNBOOKS
 from tidegauge.exporters.page.overview import Fleet, main_trouble_of, read_fleet, since_of
 from tidegauge.exporters.page.runs import Digest, Showing, read_ended, read_row, read_run
 from tidegauge.exporters.reading import MAX_LABEL, label_value
+from tidegauge.safety.critical import here, reset_after_fork
 from tidegauge.streaming_metrics.engine import Engine
 from tidegauge.streaming_metrics.event_log import EventLog, LogEvent
 from tidegauge.streaming_metrics.run import MeasuredRun

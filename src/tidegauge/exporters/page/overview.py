@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from tidegauge._critical import here
 from tidegauge.exporters.reading import label_value
+from tidegauge.safety.critical import here
 from tidegauge.streaming_metrics.engine import Held
 from tidegauge.streaming_metrics.event_log import Spent
 from tidegauge.streaming_metrics.loop_ratio import LoopRatio

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
-from tidegauge._critical import here
 from tidegauge.catalog import RUNBOOKS
 from tidegauge.exporters.page.overview import Fleet, condition_of, main_trouble_of, since_of
 from tidegauge.exporters.reading import label_value, visible
+from tidegauge.safety.critical import here
 from tidegauge.streaming_metrics.event_log import EndedRun
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
 from tidegauge.streaming_metrics.loops import Loops

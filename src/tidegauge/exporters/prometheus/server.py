@@ -16,15 +16,15 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import choose_encoder
 
-from tidegauge._critical import reset_after_fork
-from tidegauge._guard import guarded, log
-from tidegauge._net.bounded_server import BoundedHandler, BoundedServer, Request, Response
-from tidegauge._net.hosts import is_any_address
-from tidegauge._net.listener import FilePath, Listener, Tls
 from tidegauge.exporters.prometheus.collector import TidegaugeCollector
 from tidegauge.exporters.prometheus.targets import TargetFile
 from tidegauge.exporters.prometheus.text import write_text
 from tidegauge.exporters.reading import Reader
+from tidegauge.net.bounded_server import BoundedHandler, BoundedServer, Request, Response
+from tidegauge.net.hosts import is_any_address
+from tidegauge.net.listener import FilePath, Listener, Tls
+from tidegauge.safety.critical import reset_after_fork
+from tidegauge.safety.guard import guarded, log
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -53,7 +53,7 @@ class MetricsServer:
         probes: further paths, each with a check: 200 if it is true, else 503.
         page: the live page, served at ``/``; without it, ``/`` serves the metrics, too.
         allowed_hosts: host names to accept in addition to those that
-            :class:`~tidegauge._net.hosts.AllowedHosts` always allows.
+            :class:`~tidegauge.net.hosts.AllowedHosts` always allows.
         targets: folder of files for ``file_sd_configs``, where Prometheus finds the server. It
             serves also if its file cannot be written.
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tidegauge._critical import reset_after_fork
+from tidegauge.safety.critical import reset_after_fork
 
 if sys.platform != "win32":
     import fcntl

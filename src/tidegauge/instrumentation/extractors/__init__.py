@@ -12,17 +12,17 @@ extractor                place                                        exits     
 
 All of them read at most :data:`TEXT_LIMIT` characters of a result, report nothing for a call that
 failed (but for the tests that it ran), and keep no state. Yours can be any object of the protocol
-:class:`~tidegauge.instrumentation.extraction.Extractor`, or functions wrapped by
-:func:`~tidegauge.instrumentation.extraction.extractor`.
+:class:`~tidegauge.runs.extraction.Extractor`, or functions wrapped by
+:func:`~tidegauge.runs.extraction.extractor`.
 """
 
-from tidegauge.instrumentation.extraction import Extractor, Observation, extractor
 from tidegauge.instrumentation.extractors.coding_agent import CodingAgent
 from tidegauge.instrumentation.extractors.contents import TEXT_LIMIT
 from tidegauge.instrumentation.extractors.documents import Documents
 from tidegauge.instrumentation.extractors.files import Files
 from tidegauge.instrumentation.extractors.todo_list import TodoList
 from tidegauge.instrumentation.extractors.web_pages import WebPages
+from tidegauge.runs.extraction import Extractor, Observation, extractor
 
 __all__ = [
     "TEXT_LIMIT",

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidegauge.events import ABSENT, Call, CallResult, Identity, Reach
-from tidegauge.instrumentation.extraction import Observation
 from tidegauge.instrumentation.extractors.contents import (
     TEXT_LIMIT,
     arguments_of,
@@ -26,7 +25,8 @@ from tidegauge.instrumentation.extractors.shell import changes_files, runs_tests
 from tidegauge.instrumentation.extractors.shell_output import printed
 from tidegauge.instrumentation.extractors.tests_passed import share_passed
 from tidegauge.instrumentation.extractors.todo_list import TodoList
-from tidegauge.instrumentation.values import text_digest
+from tidegauge.runs.extraction import Observation
+from tidegauge.values.safe_reading import text_digest
 
 __all__ = ["CodingAgent"]
 

@@ -10,7 +10,6 @@ from typing import Final
 
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Call, CallResult, Identity, Reach
-from tidegauge.instrumentation.extraction import MAX_ITEMS, Observation
 from tidegauge.instrumentation.extractors.contents import (
     applies,
     arguments_of,
@@ -20,6 +19,7 @@ from tidegauge.instrumentation.extractors.contents import (
     text_of,
     tool_names,
 )
+from tidegauge.runs.extraction import MAX_ITEMS, Observation
 
 __all__ = ["DOCUMENT_ID", "Documents"]
 

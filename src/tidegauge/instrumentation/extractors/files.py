@@ -10,7 +10,6 @@ from itertools import islice
 from typing import Final
 
 from tidegauge.events import Call, CallResult, Identity, Reach
-from tidegauge.instrumentation.extraction import MAX_ITEMS, Observation
 from tidegauge.instrumentation.extractors.contents import (
     applies,
     arguments_of,
@@ -31,6 +30,7 @@ from tidegauge.instrumentation.extractors.paths import (
     searched_paths,
 )
 from tidegauge.instrumentation.extractors.shell import FileUse, file_use, is_command
+from tidegauge.runs.extraction import MAX_ITEMS, Observation
 
 __all__ = ["Files"]
 

@@ -10,13 +10,13 @@ from typing import Final, Literal, NamedTuple
 
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Call, CallResult, Identity, Reach, Task
-from tidegauge.instrumentation.extraction import MAX_ITEMS, Observation
 from tidegauge.instrumentation.extractors.contents import (
     applies,
     arguments_of,
     body_of,
     tool_names,
 )
+from tidegauge.runs.extraction import MAX_ITEMS, Observation
 
 __all__ = ["TodoList"]
 

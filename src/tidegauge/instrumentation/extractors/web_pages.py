@@ -16,7 +16,6 @@ from typing import Final
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from tidegauge.events import Call, CallResult, Identity, Reach
-from tidegauge.instrumentation.extraction import MAX_ITEMS, Observation
 from tidegauge.instrumentation.extractors.contents import (
     Leaf,
     applies,
@@ -28,6 +27,7 @@ from tidegauge.instrumentation.extractors.contents import (
     searches,
     tool_names,
 )
+from tidegauge.runs.extraction import MAX_ITEMS, Observation
 
 __all__ = ["TRACKING_QUERY", "WebPages", "links_in", "normalised_url"]
 

@@ -10,10 +10,8 @@ from uuid import UUID
 from opentelemetry.context import Context
 from opentelemetry.trace import Span
 
-from tidegauge._guard import guarded
 from tidegauge.errors import RunStopped
 from tidegauge.events import ABSENT, CallResult, RunOutcome
-from tidegauge.instrumentation.call_groups import CallGroup
 from tidegauge.instrumentation.langchain.body_context import BodyContext
 from tidegauge.instrumentation.langchain.control_flow import STOP
 from tidegauge.instrumentation.langchain.parsing import (
@@ -26,20 +24,22 @@ from tidegauge.instrumentation.langchain.parsing import (
     replaces,
     tool_answers,
 )
-from tidegauge.instrumentation.open_run import (
+from tidegauge.runs.call_groups import CallGroup
+from tidegauge.runs.open_run import (
     CurrentRun,
     current_run,
     find_current_run,
     next_order,
 )
-from tidegauge.instrumentation.recorder import RecordedRun
-from tidegauge.instrumentation.run_map import RunScope
-from tidegauge.instrumentation.shared_run import SharedRun
-from tidegauge.instrumentation.task_attempts import Attempts
-from tidegauge.instrumentation.turn_calls import TurnCall
-from tidegauge.instrumentation.turns import TurnTracker
-from tidegauge.instrumentation.values import label, truth
+from tidegauge.runs.recorder import RecordedRun
+from tidegauge.runs.run_map import RunScope
+from tidegauge.runs.shared_run import SharedRun
+from tidegauge.runs.task_attempts import Attempts
+from tidegauge.runs.turn_calls import TurnCall
+from tidegauge.runs.turns import TurnTracker
+from tidegauge.safety.guard import guarded
 from tidegauge.tracer import CallFailure, ModelResponse
+from tidegauge.values.safe_reading import label, truth
 
 __all__ = [
     "ANSWERING",

@@ -30,13 +30,13 @@ from opentelemetry.trace import Span
 
 from tidegauge.errors import RunStopped
 from tidegauge.events import ABSENT, made
-from tidegauge.instrumentation.call_groups import CallGroup
 from tidegauge.instrumentation.langchain.agent_run import AgentRun
-from tidegauge.instrumentation.recorder import RecordedRun
-from tidegauge.instrumentation.run_map import RunScope
-from tidegauge.instrumentation.task_attempts import Attempts, FailedRun
-from tidegauge.instrumentation.turn_calls import TurnCall
-from tidegauge.instrumentation.values import entry, label, last, part
+from tidegauge.runs.call_groups import CallGroup
+from tidegauge.runs.recorder import RecordedRun
+from tidegauge.runs.run_map import RunScope
+from tidegauge.runs.task_attempts import Attempts, FailedRun
+from tidegauge.runs.turn_calls import TurnCall
+from tidegauge.values.safe_reading import entry, label, last, part
 
 __all__ = ["OpenChain"]
 

@@ -16,18 +16,18 @@ from uuid import UUID
 
 from opentelemetry.context import Context, get_current
 
-from tidegauge._critical import here
 from tidegauge.events import RunStarted
-from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.langchain import control_flow, parsing, run_starts
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope, Success
 from tidegauge.instrumentation.langchain.body_context import enter_chain
 from tidegauge.instrumentation.langchain.branches import OpenChain
 from tidegauge.instrumentation.langchain.nested_agents import NestedChain
 from tidegauge.instrumentation.langchain.saved_agent_run import load_agent_run, save_agent_run
-from tidegauge.instrumentation.run_map import RunMap, RunScope
-from tidegauge.instrumentation.values import label
+from tidegauge.runs.current import get_recorder
+from tidegauge.runs.run_map import RunMap, RunScope
+from tidegauge.safety.critical import here
 from tidegauge.tracer import RequestLabels
+from tidegauge.values.safe_reading import label
 
 __all__ = ["CallbackRuns"]
 

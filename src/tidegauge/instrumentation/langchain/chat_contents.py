@@ -16,8 +16,9 @@ from langchain_core.messages import (
 )
 from langchain_core.outputs import ChatGeneration, Generation, LLMResult
 
-from tidegauge._canonical import exact_text
-from tidegauge.instrumentation.values import (
+from tidegauge.tracer import Item, MessageFormat, Prompt, Reply
+from tidegauge.values import exact_text
+from tidegauge.values.safe_reading import (
     entry,
     first,
     is_a,
@@ -26,7 +27,6 @@ from tidegauge.instrumentation.values import (
     plain_items,
     same_value,
 )
-from tidegauge.tracer import Item, MessageFormat, Prompt, Reply
 
 __all__ = ["answer_of", "prompt_of", "shown_result", "text_prompt_of"]
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from langchain_core.callbacks import BaseCallbackHandler
 
-from tidegauge._canonical import class_name
 from tidegauge.errors import RunStopped
-from tidegauge.instrumentation.values import first, is_a, part
+from tidegauge.values import class_name
+from tidegauge.values.safe_reading import first, is_a, part
 
 __all__ = [
     "COMMANDS",

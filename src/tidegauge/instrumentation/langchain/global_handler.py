@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from langchain_core.tracers.context import register_configure_hook
 
-from tidegauge._critical import here
 from tidegauge.instrumentation.langchain.handler import TidegaugeCallbackHandler
+from tidegauge.safety.critical import here
 
 __all__ = ["instrument", "uninstrument"]
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage
 
-from tidegauge._guard import guarded
 from tidegauge.instrumentation.langchain.messages import (
     nudge_message,
     refused_message,
@@ -20,6 +19,7 @@ from tidegauge.instrumentation.langchain.messages import (
     unanswered_calls,
 )
 from tidegauge.instrumentation.langchain.run_lookup import enclosing_scope
+from tidegauge.safety.guard import guarded
 
 __all__ = ["nudge_hook", "stop_hook"]
 

@@ -47,7 +47,6 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.outputs import LLMResult
 from opentelemetry.trace import INVALID_SPAN, Span
 
-from tidegauge._guard import guarded
 from tidegauge.errors import ConfigurationError, RunStopped
 from tidegauge.events import ABSENT, CallResult, made
 from tidegauge.instrumentation.langchain import (
@@ -78,10 +77,12 @@ from tidegauge.instrumentation.langchain.run_lookup import (
     enclosing_scope,
     find_checkpointer,
 )
-from tidegauge.instrumentation.recorder import RecordedRun
-from tidegauge.instrumentation.run_map import RunScope
-from tidegauge.instrumentation.values import RunLabels, entry, first, is_a, label, request_labels
+from tidegauge.runs.recorder import RecordedRun
+from tidegauge.runs.request_metadata import RunLabels, request_labels
+from tidegauge.runs.run_map import RunScope
+from tidegauge.safety.guard import guarded
 from tidegauge.tracer import CallFailure
+from tidegauge.values.safe_reading import entry, first, is_a, label
 
 __all__ = ["TidegaugeCallbackHandler"]
 

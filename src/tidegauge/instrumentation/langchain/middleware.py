@@ -32,7 +32,6 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 from opentelemetry import trace
 
-from tidegauge._guard import guarded, log
 from tidegauge.events import Decision
 from tidegauge.instrumentation.langchain.agent_run import AgentRun
 from tidegauge.instrumentation.langchain.control_flow import STOP
@@ -46,8 +45,9 @@ from tidegauge.instrumentation.langchain.messages import (
 )
 from tidegauge.instrumentation.langchain.parsing import NodeAnswer, tool_answers
 from tidegauge.instrumentation.langchain.run_lookup import find_agent_run
-from tidegauge.instrumentation.recorder import RecordedRun
 from tidegauge.instrumentation.spans import TidegaugeSpanProcessor
+from tidegauge.runs.recorder import RecordedRun
+from tidegauge.safety.guard import guarded, log
 
 __all__ = ["TidegaugeMiddleware"]
 

@@ -26,8 +26,8 @@ from tidegauge.events import made
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
 from tidegauge.instrumentation.langchain.branches import OpenChain
 from tidegauge.instrumentation.langchain.run_starts import UNNAMED
-from tidegauge.instrumentation.run_map import RunScope
-from tidegauge.instrumentation.values import label
+from tidegauge.runs.run_map import RunScope
+from tidegauge.values.safe_reading import label
 
 __all__ = ["NestedChain"]
 

@@ -14,13 +14,15 @@ from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, Generation, LLMResult
 
-from tidegauge._canonical import exact_text, failure_text
 from tidegauge.entropy import token_entropy
 from tidegauge.events import CallResult, made
 from tidegauge.instrumentation.langchain.control_flow import COMMANDS, SENDS
-from tidegauge.instrumentation.model_parameters import request_parameters
-from tidegauge.instrumentation.turn_calls import ChosenCall
-from tidegauge.instrumentation.values import (
+from tidegauge.runs.request_metadata import request_parameters
+from tidegauge.runs.turn_calls import ChosenCall
+from tidegauge.tracer import ModelRequest, ModelResponse
+from tidegauge.tracer.conventions import CHAT, TEXT_COMPLETION
+from tidegauge.values import exact_text, failure_text
+from tidegauge.values.safe_reading import (
     count,
     entry,
     first,
@@ -31,8 +33,6 @@ from tidegauge.instrumentation.values import (
     part,
     total,
 )
-from tidegauge.tracer import ModelRequest, ModelResponse
-from tidegauge.tracer.conventions import CHAT, TEXT_COMPLETION
 
 __all__ = [
     "AGENT_NAME",

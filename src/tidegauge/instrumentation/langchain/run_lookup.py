@@ -6,15 +6,15 @@ from typing import Any
 
 from langchain_core.runnables.config import var_child_runnable_config
 
-from tidegauge._guard import guarded
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
 from tidegauge.instrumentation.langchain.branches import OpenChain
 from tidegauge.instrumentation.langchain.callback_runs import CallbackRuns
 from tidegauge.instrumentation.langchain.control_flow import GraphHandler
 from tidegauge.instrumentation.langchain.nested_agents import NestedChain
-from tidegauge.instrumentation.open_run import CurrentRun, add_finder
-from tidegauge.instrumentation.task_attempts import Attempts
-from tidegauge.instrumentation.values import entry
+from tidegauge.runs.open_run import CurrentRun, add_finder
+from tidegauge.runs.task_attempts import Attempts
+from tidegauge.safety.guard import guarded
+from tidegauge.values.safe_reading import entry
 
 __all__ = [
     "RunHolder",

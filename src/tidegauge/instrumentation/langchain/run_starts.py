@@ -8,9 +8,10 @@ from typing import Any, Final
 from tidegauge.events import RunStarted
 from tidegauge.instrumentation.langchain.agent_run import Scope, WaitingKey
 from tidegauge.instrumentation.langchain.parsing import AGENT_NAME, task_text
-from tidegauge.instrumentation.open_run import find_current_run
-from tidegauge.instrumentation.recorder import new_run_id
-from tidegauge.instrumentation.values import RunLabels, label, run_labels, text_digest
+from tidegauge.runs.open_run import find_current_run
+from tidegauge.runs.recorder import new_run_id
+from tidegauge.runs.request_metadata import RunLabels, run_labels
+from tidegauge.values.safe_reading import label, text_digest
 
 __all__ = ["UNNAMED", "branch_run", "child_run", "entrypoint_name", "root_run", "waiting_key"]
 

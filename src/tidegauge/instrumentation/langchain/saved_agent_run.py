@@ -11,9 +11,9 @@ from typing import Any, Final
 from uuid import UUID
 
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
-from tidegauge.instrumentation.recorder import Recorder
-from tidegauge.instrumentation.task_attempts import Attempts
-from tidegauge.instrumentation.waiting_runs import SavedRun
+from tidegauge.runs.recorder import Recorder
+from tidegauge.runs.task_attempts import Attempts
+from tidegauge.runs.waiting_runs import SavedRun
 
 __all__ = ["load_agent_run", "save_agent_run"]
 

@@ -11,12 +11,12 @@ from opentelemetry.trace import Span
 
 from tidegauge.errors import RunStopped
 from tidegauge.events import RunStarted
-from tidegauge.instrumentation.current import get_recorder
-from tidegauge.instrumentation.open_run import find_current_run
-from tidegauge.instrumentation.recorder import RecordedRun, new_run_id
-from tidegauge.instrumentation.run_map import RunScope
-from tidegauge.instrumentation.turns import TurnTracker
-from tidegauge.instrumentation.values import RunLabels, request_labels, run_labels
+from tidegauge.runs.current import get_recorder
+from tidegauge.runs.open_run import find_current_run
+from tidegauge.runs.recorder import RecordedRun, new_run_id
+from tidegauge.runs.request_metadata import RunLabels, request_labels, run_labels
+from tidegauge.runs.run_map import RunScope
+from tidegauge.runs.turns import TurnTracker
 from tidegauge.tracer import CallFailure
 
 __all__ = ["AgentRun", "AgentRunStopped", "Scope", "open_child_run", "open_root_run"]

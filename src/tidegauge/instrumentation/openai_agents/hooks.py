@@ -34,12 +34,12 @@ from agents import (
 from agents.run_config import CallModelData, ModelInputData
 from agents.tool_context import ToolContext
 
-from tidegauge._guard import guarded, log
 from tidegauge.events import ABSENT
 from tidegauge.instrumentation.openai_agents import item_contents, parsing
 from tidegauge.instrumentation.openai_agents.agent_run import Scope
 from tidegauge.instrumentation.openai_agents.tracing_processor import TidegaugeTracingProcessor
-from tidegauge.instrumentation.turn_calls import ChosenCall
+from tidegauge.runs.turn_calls import ChosenCall
+from tidegauge.safety.guard import guarded, log
 
 __all__ = ["TidegaugeRunHooks"]
 

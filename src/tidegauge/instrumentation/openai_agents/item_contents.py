@@ -11,10 +11,10 @@ from typing import Any, Final
 from agents import FunctionTool
 from pydantic import BaseModel
 
-from tidegauge._canonical import class_name, exact_text
 from tidegauge.instrumentation.openai_agents.parsing import arguments_value
-from tidegauge.instrumentation.values import entry, is_a, label, part, plain_items, same_value
 from tidegauge.tracer import Item, MessageFormat, Prompt, Reply
+from tidegauge.values import class_name, exact_text
+from tidegauge.values.safe_reading import entry, is_a, label, part, plain_items, same_value
 
 __all__ = ["answer_of", "prompt_of"]
 

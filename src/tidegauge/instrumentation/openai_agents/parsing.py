@@ -21,11 +21,11 @@ from agents import (
 from agents.models import get_default_model
 
 from tidegauge.events import ABSENT, CallResult
-from tidegauge.instrumentation.model_parameters import request_parameters
-from tidegauge.instrumentation.turn_calls import ChosenCall
-from tidegauge.instrumentation.values import count, entry, label, total
+from tidegauge.runs.request_metadata import request_parameters
+from tidegauge.runs.turn_calls import ChosenCall
 from tidegauge.tracer import CallFailure, ModelRequest, ModelResponse
 from tidegauge.tracer.conventions import SERVER_ADDRESS, SERVER_PORT
+from tidegauge.values.safe_reading import count, entry, label, total
 
 __all__ = [
     "ModelAnswer",

@@ -35,7 +35,6 @@ from agents import (
     get_current_span,
 )
 
-from tidegauge._guard import guarded, log
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import ABSENT
 from tidegauge.instrumentation.openai_agents import item_contents, parsing
@@ -45,8 +44,9 @@ from tidegauge.instrumentation.openai_agents.agent_run import (
     open_child_run,
     open_root_run,
 )
-from tidegauge.instrumentation.run_map import RunMap, RunScope
-from tidegauge.instrumentation.values import RunLabels
+from tidegauge.runs.request_metadata import RunLabels
+from tidegauge.runs.run_map import RunMap, RunScope
+from tidegauge.safety.guard import guarded, log
 from tidegauge.tracer import ModelRequest, Prompt, Reply
 
 __all__ = ["TidegaugeTracingProcessor"]

@@ -13,21 +13,21 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import SpanContext, StatusCode
 
-from tidegauge._guard import guarded
 from tidegauge._span_faults import span_faults
 from tidegauge.errors import ConfigurationError, RunStopped
 from tidegauge.events import GO_ON, Decision
-from tidegauge.instrumentation.current import get_recorder
-from tidegauge.instrumentation.recorder import RecordedRun
-from tidegauge.instrumentation.spans.convention_reader import convention_of, looks_like_agent
-from tidegauge.instrumentation.spans.external_run import ExternalRun, RunDefaults
-from tidegauge.instrumentation.spans.grouping import Grouping
-from tidegauge.instrumentation.spans.plain_attributes import (
+from tidegauge.foreign_spans.convention_reader import convention_of, looks_like_agent
+from tidegauge.foreign_spans.external_run import ExternalRun, RunDefaults
+from tidegauge.foreign_spans.grouping import Grouping
+from tidegauge.foreign_spans.plain_attributes import (
     LiveAttributes,
     plain_attributes,
     plain_name,
 )
-from tidegauge.instrumentation.spans.span import Attributes, SpanData
+from tidegauge.foreign_spans.span import Attributes, SpanData
+from tidegauge.runs.current import get_recorder
+from tidegauge.runs.recorder import RecordedRun
+from tidegauge.safety.guard import guarded
 
 __all__ = ["TidegaugeSpanProcessor", "Where"]
 

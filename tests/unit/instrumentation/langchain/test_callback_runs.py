@@ -11,10 +11,10 @@ import pytest
 
 from tidegauge import testing
 from tidegauge.events import RunStarted
-from tidegauge.instrumentation import run_map
 from tidegauge.instrumentation.langchain import callback_runs
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
 from tidegauge.instrumentation.langchain.callback_runs import CallbackRuns, Postponed
+from tidegauge.runs import run_map
 
 
 @pytest.fixture

@@ -16,12 +16,12 @@ from langgraph.types import Command, Send
 
 from tidegauge import RunStopped
 from tidegauge.events import CallResult
+from tidegauge.foreign_spans import json_values
+from tidegauge.foreign_spans.json_values import langchain_result
 from tidegauge.instrumentation.langchain import control_flow, parsing
 from tidegauge.instrumentation.langchain.parsing import ModelAnswer
-from tidegauge.instrumentation.spans import json_values
-from tidegauge.instrumentation.spans.json_values import langchain_result
-from tidegauge.instrumentation.turn_calls import ChosenCall
-from tidegauge.instrumentation.values import RunLabels, run_labels
+from tidegauge.runs.request_metadata import RunLabels, run_labels
+from tidegauge.runs.turn_calls import ChosenCall
 from tidegauge.tracer import ModelResponse
 
 

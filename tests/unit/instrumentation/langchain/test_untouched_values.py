@@ -11,7 +11,6 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
 
 from support.untouchable import untouchable
-from tidegauge._guard import internal_errors
 from tidegauge.events import CallResult
 from tidegauge.instrumentation.langchain import (
     TidegaugeCallbackHandler,
@@ -20,8 +19,9 @@ from tidegauge.instrumentation.langchain import (
     run_starts,
 )
 from tidegauge.instrumentation.langchain.parsing import ModelAnswer
-from tidegauge.instrumentation.turn_calls import ChosenCall
-from tidegauge.instrumentation.values import RunLabels
+from tidegauge.runs.request_metadata import RunLabels
+from tidegauge.runs.turn_calls import ChosenCall
+from tidegauge.safety.guard import internal_errors
 from tidegauge.testing import Capture, capture
 
 

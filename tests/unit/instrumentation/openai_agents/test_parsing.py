@@ -17,8 +17,8 @@ from tidegauge import tracer
 from tidegauge.events import ABSENT, CallResult
 from tidegauge.instrumentation.openai_agents import parsing
 from tidegauge.instrumentation.openai_agents.parsing import ModelAnswer
-from tidegauge.instrumentation.turn_calls import ChosenCall
-from tidegauge.instrumentation.values import RunLabels, run_labels
+from tidegauge.runs.request_metadata import RunLabels, run_labels
+from tidegauge.runs.turn_calls import ChosenCall
 
 # A span of chat completions, as captured: the message, with its empty fields.
 CHAT_MESSAGE: dict[str, Any] = {

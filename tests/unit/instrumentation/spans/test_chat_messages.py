@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegauge.events import CallResult
-from tidegauge.instrumentation.spans.chat_messages import (
+from tidegauge.foreign_spans.chat_messages import (
     answers_in,
     calls_in,
     last_text,
     messages,
     task_in,
 )
-from tidegauge.instrumentation.turn_calls import ChosenCall
+from tidegauge.runs.turn_calls import ChosenCall
 
 ARGUMENTS = {"q": "key"}
 TEXT = json.dumps(ARGUMENTS)

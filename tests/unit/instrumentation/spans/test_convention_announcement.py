@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tidegauge.instrumentation.spans.convention_reader import may_enclose_run, read_span
-from tidegauge.instrumentation.spans.span import Announcement, SpanData
-from tidegauge.receivers.kafka.span_decoding import decode_spans
-from tidegauge.receivers.kafka.span_encoding import encode_spans
+from tidegauge.fleet.span_decoding import decode_spans
+from tidegauge.fleet.span_encoding import encode_spans
+from tidegauge.foreign_spans.convention_reader import may_enclose_run, read_span
+from tidegauge.foreign_spans.span import Announcement, SpanData
 from tidegauge.recordings import ContentEncoder
 
 KEY = "tidegauge.announce."

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from tidegauge.events import ABSENT, CallResult
-from tidegauge.instrumentation.spans import conventions
-from tidegauge.instrumentation.spans.convention_reader import (
+from tidegauge.foreign_spans import conventions
+from tidegauge.foreign_spans.convention_reader import (
     CONVENTIONS,
     may_enclose_run,
     read_span,
 )
-from tidegauge.instrumentation.spans.span import (
+from tidegauge.foreign_spans.span import (
     AgentSpan,
     ModelSpan,
     SpanData,
     ToolSpan,
 )
-from tidegauge.instrumentation.turn_calls import ChosenCall
+from tidegauge.runs.turn_calls import ChosenCall
 
 
 def read(

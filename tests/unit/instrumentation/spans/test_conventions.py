@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from tidegauge.events import ABSENT, CallResult
-from tidegauge.instrumentation.spans.convention_reader import (
+from tidegauge.foreign_spans.convention_reader import (
     convention_of,
     may_enclose_run,
     read_span,
 )
-from tidegauge.instrumentation.spans.span import AgentSpan, ModelSpan, SpanData, ToolSpan
-from tidegauge.instrumentation.turn_calls import ChosenCall
+from tidegauge.foreign_spans.span import AgentSpan, ModelSpan, SpanData, ToolSpan
+from tidegauge.runs.turn_calls import ChosenCall
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"q": 1}'}}
 ASKED = [{"role": "user", "content": "find the key"}]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from tidegauge.instrumentation.spans.dedupe import Interval, SeenModel
-from tidegauge.instrumentation.spans.grouping import RecentModels
-from tidegauge.instrumentation.spans.span import ModelSpan
+from tidegauge.foreign_spans.dedupe import Interval, SeenModel
+from tidegauge.foreign_spans.grouping import RecentModels
+from tidegauge.foreign_spans.span import ModelSpan
 
 
 def run(*scopes: str) -> Any:

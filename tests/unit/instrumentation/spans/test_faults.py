@@ -14,14 +14,14 @@ from opentelemetry.sdk.trace import ReadableSpan
 from tidegauge import catalog, testing
 from tidegauge._span_faults import SpanFaults, span_faults
 from tidegauge.exporters.reading import read_families
-from tidegauge.instrumentation.current import get_recorder
+from tidegauge.foreign_spans.grouping import Grouping
+from tidegauge.foreign_spans.span import SpanData
 from tidegauge.instrumentation.spans import TidegaugeSpanProcessor
-from tidegauge.instrumentation.spans.grouping import Grouping
-from tidegauge.instrumentation.spans.span import SpanData
-from tidegauge.receivers.otlp.assembly import Assembly, AssemblyLimits
-from tidegauge.receivers.otlp.decoding import ReadLimits, decode_protobuf
-from tidegauge.receivers.otlp.json_decoding import decode_json
-from tidegauge.receivers.otlp.request_handler import RequestHandler
+from tidegauge.receivers.assembly import Assembly, AssemblyLimits
+from tidegauge.receivers.decoding import ReadLimits, decode_protobuf
+from tidegauge.receivers.json_decoding import decode_json
+from tidegauge.receivers.request_handler import RequestHandler
+from tidegauge.runs.current import get_recorder
 
 ROOT, SECOND = 1, 1_000_000_000
 AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "helper"}

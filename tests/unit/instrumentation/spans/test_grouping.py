@@ -11,9 +11,9 @@ import pytest
 from support.other_spans import Listener
 from support.span_files import replay_spans
 from tidegauge import testing
-from tidegauge.instrumentation.current import get_recorder
-from tidegauge.instrumentation.spans.grouping import Grouping
-from tidegauge.instrumentation.spans.span import SpanData
+from tidegauge.foreign_spans.grouping import Grouping
+from tidegauge.foreign_spans.span import SpanData
+from tidegauge.runs.current import get_recorder
 from tidegauge.testing import SteppedClock
 
 _ids = itertools.count(1)

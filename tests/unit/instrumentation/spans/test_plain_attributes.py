@@ -14,17 +14,17 @@ from tidegauge import testing
 from tidegauge._span_faults import span_faults
 from tidegauge.catalog import REPAIRED_SPANS
 from tidegauge.events import ABSENT
-from tidegauge.instrumentation.spans import TidegaugeSpanProcessor
-from tidegauge.instrumentation.spans.dedupe import same_arguments
-from tidegauge.instrumentation.spans.json_values import parsed, text
-from tidegauge.instrumentation.spans.plain_attributes import (
+from tidegauge.foreign_spans.dedupe import same_arguments
+from tidegauge.foreign_spans.json_values import parsed, text
+from tidegauge.foreign_spans.plain_attributes import (
     MAX_READ,
     LiveAttributes,
     plain_attributes,
     plain_name,
     plain_value,
 )
-from tidegauge.instrumentation.spans.span import UNKNOWN_ARGUMENTS
+from tidegauge.foreign_spans.span import UNKNOWN_ARGUMENTS
+from tidegauge.instrumentation.spans import TidegaugeSpanProcessor
 
 
 class Hostile:

@@ -14,9 +14,9 @@ from opentelemetry.sdk.trace import TracerProvider, sampling
 import tidegauge
 from support.other_spans import Listener
 from tidegauge import testing
-from tidegauge._guard import internal_errors
 from tidegauge.errors import ConfigurationError
 from tidegauge.instrumentation.spans import TidegaugeSpanProcessor
+from tidegauge.safety.guard import internal_errors
 
 AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "helper"}
 MODEL = {

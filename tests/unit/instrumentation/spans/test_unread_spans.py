@@ -14,11 +14,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from tidegauge import catalog, testing
 from tidegauge._content_hints import content_hint
 from tidegauge._span_faults import SpanFaults, span_faults
+from tidegauge.foreign_spans.span import SpanData
 from tidegauge.instrumentation.spans import TidegaugeSpanProcessor
-from tidegauge.instrumentation.spans.span import SpanData
-from tidegauge.receivers.otlp.assembly import Assembly
-from tidegauge.receivers.otlp.decoding import decode_protobuf
-from tidegauge.receivers.otlp.json_decoding import decode_json
+from tidegauge.receivers.assembly import Assembly
+from tidegauge.receivers.decoding import decode_protobuf
+from tidegauge.receivers.json_decoding import decode_json
 
 
 def counts() -> Any:

@@ -1,0 +1,539 @@
+"""Makes runs of the events of hooks, and answers them.
+
+A run is what one prompt of the user asks for, until the agent has answered or the next prompt
+comes. Calls that begin before any of them ends are one step. A step is reported when all of its
+calls have ended, so it does not depend on time. Only where the policy may act, a call that was made
+before in the run waits for a moment, for the calls beside it; then its step is reported before it
+runs, and can be refused.
+
+- *Joined*: a result belongs to the call with its id. Without ids, it belongs to the oldest open
+  call with the same tool and arguments, else with the same tool. A result without a call is
+  ignored: the call was refused, or began before the watcher.
+- *Order*: calls of a step are sorted, because the hooks of parallel calls come in any order.
+- *Twice*: hooks that are installed in two places report each event twice. A prompt that is repeated
+  before its first call, and a call with the id of one that has not ended, or was refused within the
+  last second, are the same again, if tool and arguments are.
+- *Read*: files, to-do lists and test runs are read from the calls by
+  :class:`~tidegauge.instrumentation.extractors.CodingAgent`, unless the recorder has extractors.
+- *Lost*: a call that another hook refused, or a person, has no result. It is over when another one
+  begins a second after it, or with its id; its result stays unknown.
+- *Tokens*: hooks do not report them. What the session's file says of the answer that chose a call
+  is read when the call begins, or ends, and counts for its step.
+- *Spans*: a run's span is open while the run is. Those of its calls are made when their step is
+  known, with the times at which their hooks reported them. Refused calls have none.
+- *Stopped*: the agent is asked to end. Where its hooks cannot do that, every further call is
+  refused. Such calls are no steps.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+import orjson
+from opentelemetry.context import Context
+
+from tidegauge.catalog import MetricDefinition
+from tidegauge.coding_agents.agents import AGENTS
+from tidegauge.coding_agents.hook_events import (
+    ALLOW,
+    HookAgent,
+    HookAnswer,
+    HookEvent,
+    Payload,
+)
+from tidegauge.coding_agents.payload_fields import text_of
+from tidegauge.coding_agents.session_counts import SessionCounts
+from tidegauge.events import Decision, RunStarted
+from tidegauge.instrumentation.extractors import CodingAgent
+from tidegauge.runs.recorder import RecordedRun, Recorder, new_run_id
+from tidegauge.runs.run_map import RunMap, RunScope
+from tidegauge.runs.turn_calls import Turn, TurnCall
+from tidegauge.runs.turns import TurnTracker
+from tidegauge.safety.guard import guarded
+from tidegauge.values.exact_json import bounded_json
+from tidegauge.values.safe_reading import same_value, text_digest
+
+__all__ = ["HookSessions", "SessionLimits", "TokenReader"]
+
+_MAX_CALLS: Final = 1_000
+"""Calls that a run remembers: open ones, and those made before."""
+
+_MAX_SESSIONS: Final = 10_000
+"""Sessions that are remembered, as reported by hooks."""
+
+_STOPPED: Final = "Finish now: say what is missing. Every further call will be refused."
+
+
+class TokenReader(Protocol):
+    """Reads what the answers of the model took."""
+
+    def take(self, call_id: str | None) -> int | None:
+        """Tokens of the answer that chose a call; ``None``, not known, or given already."""
+
+
+class SessionLimits(NamedTuple):
+    """The limits of sessions.
+
+    Args:
+        runs: open runs; one more ends the one that is idle for longest.
+        idle_seconds: a run without an event for so long is ended.
+        beside_seconds: how long a call that was made before waits for the calls beside it.
+        round_seconds: a call that begins so long after the last one is not beside it.
+    """
+
+    runs: int = 1_000
+    idle_seconds: float = 3_600.0
+    beside_seconds: float = 0.1
+    round_seconds: float = 1.0
+
+
+class _Timed(NamedTuple):
+    """A call that has no span yet: its id, and when it began and ended.
+
+    Times are in nanoseconds since the epoch; ``None``, it has not ended.
+    """
+
+    call_id: str | None
+    began: int
+    ended: int | None = None
+
+
+class _Refused(NamedTuple):
+    """A call that was refused: its key, its digest, when, and the answer to it."""
+
+    key: str
+    digest: str
+    time: float
+    answer: HookAnswer
+
+
+class _SessionRun:
+    """A run of a session.
+
+    Attributes:
+        root: the agent, the session and, of a sub-agent, its id.
+        recorded: takes its steps.
+        tokens: reads what the answers took; ``None``, that is not known.
+        turns: tracks its calls.
+        changed: protects what follows, and is notified when a step was issued.
+        group: the calls that were gathered and are not issued yet.
+        open: the calls that have not ended, by their keys.
+        latest: the turn of the last call that began.
+        made: digests of the calls that were made.
+        asking: keys of the calls that wait for an answer.
+        refused: the last call that was refused.
+        nudge: the nudge in the last answer to a result.
+        begun: when the last call began.
+        calls: how many calls began.
+        timed: the calls that have no span yet.
+        held: whether the map holds it.
+        last_seen: when it had its last event, by the clock of the map.
+        prompt: digest of what it was asked for.
+        open_ids: nothing; the map asks for it.
+    """
+
+    def __init__(
+        self, root: tuple[str, ...], recorded: RecordedRun, tokens: TokenReader | None = None
+    ) -> None:
+        self.root = root
+        self.recorded = recorded
+        self.tokens = tokens
+        self.turns = TurnTracker(recorded)
+        self.changed = threading.Condition()
+        self.group: list[TurnCall] = []
+        self.open: OrderedDict[str, TurnCall] = OrderedDict()
+        self.made: OrderedDict[str, None] = OrderedDict()
+        self.asking: set[str] = set()
+        self.refused: _Refused | None = None
+        self.latest: Turn | None = None
+        self.nudge: Decision | None = None
+        self.begun = 0.0
+        self.calls = 0
+        self.timed: OrderedDict[TurnCall, _Timed] = OrderedDict()
+        self.held = False
+        self.last_seen = 0.0
+        self.prompt = ""
+        self.open_ids: OrderedDict[tuple[str, ...], None] = OrderedDict()
+
+    def is_asked(self, event: HookEvent) -> bool:
+        """Whether it is what a prompt asks for, and has no call yet."""
+        return not self.calls and self.prompt == text_digest(event.prompt or "")
+
+    def end(self, **ending: Any) -> None:
+        """Report the rest of its steps, and its end."""
+        try:
+            self.turns.next_turn(ends=True)
+            self.make_spans(ends=True)
+        finally:
+            self.recorded.end(**ending)
+
+    def began(self, call: TurnCall, call_id: str | None) -> None:
+        """A call began now."""
+        if self.recorded.calls_wanted:
+            self.timed[call] = _Timed(call_id, time.time_ns())
+            if len(self.timed) > _MAX_CALLS:
+                self.timed.popitem(last=False)
+
+    def ended(self, call: TurnCall) -> None:
+        """A call ended now."""
+        known = self.timed.get(call)
+        if known is not None:
+            self.timed[call] = known._replace(ended=time.time_ns())
+
+    def make_spans(self, *, ends: bool = False) -> None:
+        """Make the spans of calls that have ended and whose step is known.
+
+        Args:
+            ends: whether the run ends, and its other calls with it.
+        """
+        for call, timed in list(self.timed.items()):
+            turn = call.turn
+            if turn.decision is None or (call.result is None and not (ends or turn.observed)):
+                continue
+            del self.timed[call]
+            if not turn.blocked:
+                self.recorded.ended_tool(
+                    call.name,
+                    call_id=timed.call_id,
+                    signals=turn.signals,
+                    seen=turn.seen,
+                    arguments=call.arguments,
+                    result=call.result,
+                    began=timed.began,
+                    ended=timed.ended,
+                )
+
+    def spend(self, event: HookEvent, call: TurnCall) -> None:
+        """Add what the answer took that chose a call, if the step of the call is not issued."""
+        if self.tokens is not None and call in self.group:
+            self.turns.add_tokens(self.tokens.take(event.chosen_id))
+
+    def find(self, event: HookEvent) -> str | None:
+        """The key of the open call that an event is about."""
+        if event.call_id is not None:
+            return event.call_id if event.call_id in self.open else None
+        named = [(key, call) for key, call in self.open.items() if call.name == event.tool]
+        named = [one for one in named if one[1].turn is self.latest] or named
+        same = (key for key, call in named if same_value(call.arguments, event.arguments))
+        return next(same, named[0][0] if named else None)
+
+
+class HookSessions:
+    """The sessions of all agents.
+
+    Args:
+        recorder: opens runs. If its policy acts, agents are nudged, refused and stopped.
+        limits: the limits.
+        clock: seconds.
+        tokens: makes what reads tokens in the file of an agent's session; ``None``, none are read.
+        traced: whether runs and calls have spans.
+
+    Attributes:
+        counts: counts sessions.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        limits: SessionLimits = SessionLimits(),  # noqa: B008 -- immutable
+        clock: Callable[[], float] = time.monotonic,
+        tokens: Callable[[str, str], TokenReader] | None = None,
+        *,
+        traced: bool = False,
+    ) -> None:
+        self._recorder = recorder
+        self._traced = traced
+        self._tokens = tokens
+        self._limits = limits
+        self._clock = clock
+        self._runs: RunMap[tuple[str, ...], _SessionRun] = RunMap(
+            max_runs=limits.runs, idle_seconds=limits.idle_seconds, clock=clock
+        )
+        self._opening = threading.Lock()
+        self.counts = SessionCounts()
+        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    @guarded("hooks.receive", default=b"")
+    def receive(self, agent_name: str, payload: bytes) -> bytes:
+        """What the hook of an agent prints for a payload; nothing, the agent goes on.
+
+        Args:
+            agent_name: one of :data:`~tidegauge.coding_agents.agents.AGENTS`.
+            payload: the JSON object that the agent gave its hook.
+        """
+        found = _read(agent_name, payload)
+        if found is None:
+            return b""
+        agent, content, event = found
+        self._known[event.agent or "", event.session] = None
+        if len(self._known) > _MAX_SESSIONS:
+            self._known.pop(next(iter(self._known)), None)
+        answer = self.take(agent, event)
+        if answer.action == "allow":
+            return b""
+        printed = agent.write(content, answer)
+        if printed is None:
+            self._give_back(event)
+            return b""
+        # ASCII alone: a tool's name may have what a terminal acts on.
+        return json.dumps(printed, separators=(",", ":")).replace("\x7f", "\\u007f").encode()
+
+    @guarded("hooks.receive", default=None)
+    def lost(self, agent_name: str, payload: bytes) -> None:
+        """The hook did not wait for the answer: a nudge in it is given again."""
+        found = _read(agent_name, payload)
+        if found is not None:
+            self._give_back(found[2])
+
+    def _give_back(self, event: HookEvent) -> None:
+        """The model does not read the nudge in the answer to an event: it is given again."""
+        scope = self._runs.find(_root(event))
+        if scope is not None:
+            run = scope.run
+            with run.changed:
+                nudge, run.nudge = run.nudge, None
+            if nudge is not None:
+                run.recorded.give_back_nudge(nudge)
+
+    def take(self, agent: HookAgent, event: HookEvent) -> HookAnswer:
+        """Take an event; returns the answer to it."""
+        event = _of(agent, event)
+        match event.kind:
+            case "prompt":
+                scope = self._runs.find(_root(event))
+                if scope is None or not scope.run.is_asked(event):
+                    self._end(event)
+                    self._open(agent, event)
+            case "end":
+                self._end(event)
+            case "call":
+                return self._call(agent, event)
+            case "result":
+                return self._result(agent, event)
+        return ALLOW
+
+    def is_reported(self, agent: str, session: str) -> bool:
+        """Whether hooks have reported something of a session of an agent."""
+        return (agent, session) in self._known
+
+    def metrics(
+        self, also: Iterable[str] = ()
+    ) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
+        """How many sessions there were and are.
+
+        Args:
+            also: the agents of other sessions that have an open run.
+        """
+        active = (run.recorded.event.agent for run in self._runs.runs if len(run.root) == 2)
+        return self.counts.metrics([*active, *also])
+
+    def end_idle(self) -> None:
+        """End the runs that are idle for too long; call it from time to time."""
+        self._runs.end_idle()
+
+    def close(self) -> None:
+        """End all runs."""
+        self._runs.close_all()
+
+    def _find(self, agent: HookAgent, event: HookEvent) -> _SessionRun:
+        """The session's run; a new one, if its prompt was not seen."""
+        with self._opening:
+            scope = self._runs.find(_root(event))
+            run = self._open(agent, event) if scope is None else scope.run
+        self._runs.seen(run)
+        return run
+
+    def _open(self, agent: HookAgent, event: HookEvent) -> _SessionRun:
+        outer = self._runs.find(_root(event)[:2]) if event.inner is not None else None
+        started = RunStarted(
+            run=new_run_id(),
+            agent=event.agent or "",
+            task=event.prompt,
+            model=event.model,
+            parent=None if outer is None else outer.run.recorded.id,
+            conversation=event.session,
+            detect_polls=True,
+        )
+        reads = (CodingAgent(working_directory=event.folder or ""),)
+        around = Context() if outer is None else outer.run.recorded.context
+        recorded = self._recorder.start_run(started, around, traced=self._traced, extractors=reads)
+        tokens = None
+        if self._tokens is not None and event.transcript is not None:
+            tokens = self._tokens(agent.name, event.transcript)
+        run = _SessionRun(_root(event), recorded, tokens)
+        run.prompt = text_digest(event.prompt or "")
+        self._runs.open(RunScope(run))
+        if event.inner is None:
+            self.counts.began(recorded.event.agent, event.session)
+        return run
+
+    def _end(self, event: HookEvent) -> None:
+        scope = self._runs.find(_root(event))
+        if scope is not None:
+            self._runs.close(scope.run)
+            scope.run.end(reason=event.reason)
+
+    def _call(self, agent: HookAgent, event: HookEvent) -> HookAnswer:
+        run = self._find(agent, event)
+        with run.changed:
+            digest = _digest(event)
+            given = self._given(run, event, digest)
+            if given is not None:
+                return given
+            if run.recorded.decision.stop:
+                return self._refused(
+                    run, event.call_id, digest, _stop(agent, run.recorded.decision)
+                )
+            key, call, again = self._begin(run, event, digest)
+            if not (again and self._recorder.acts):
+                return ALLOW
+            run.asking.add(key)
+            run.changed.wait_for(lambda: call not in run.group, self._limits.beside_seconds)
+            if call in run.group:
+                asked = all(one.id in run.asking for one in run.group)
+                run.group = []
+                run.turns.issue_group(blockable=asked)
+                run.changed.notify_all()
+            run.asking.discard(key)
+            decision = run.recorded.decision
+            if decision.stop:
+                run.open.pop(key, None)
+                return self._refused(run, key, digest, _stop(agent, decision))
+            if call.turn.blocked and call.turn.decision is not None:
+                run.open.pop(key, None)
+                return self._refused(
+                    run, key, digest, HookAnswer("refuse", _text(call.turn.decision))
+                )
+        return ALLOW
+
+    def _refused(
+        self, run: _SessionRun, key: str | None, digest: str, answer: HookAnswer
+    ) -> HookAnswer:
+        """A call is not run; the answer to it."""
+        run.recorded.refused()
+        if key is not None:
+            run.refused = _Refused(key, digest, self._clock(), answer)
+        return answer
+
+    def _given(self, run: _SessionRun, event: HookEvent, digest: str) -> HookAnswer | None:
+        """The answer to a call that is reported twice; ``None``, it is not."""
+        if event.call_id is None:
+            return None
+        known = run.open.get(event.call_id)
+        same = known is not None and known.name == event.tool
+        if known is not None and same and same_value(known.arguments, event.arguments):
+            return ALLOW
+        last = run.refused
+        if last is None or (last.key, last.digest) != (event.call_id, digest):
+            return None
+        return last.answer if self._clock() - last.time <= self._limits.round_seconds else None
+
+    def _begin(self, run: _SessionRun, event: HookEvent, digest: str) -> tuple[str, TurnCall, bool]:
+        """A call begins: its key, the call, and whether it was made before."""
+        now = self._clock()
+        # The id of an open call: many models count from zero again in each answer.
+        lost = event.call_id is not None and run.open.pop(event.call_id, None) is not None
+        if lost or (run.group and now - run.begun > self._limits.round_seconds):
+            self._report_group(run)
+        run.begun = now
+        run.calls += 1
+        key = event.call_id or f"#{run.calls}"
+        place = (0, event.tool, digest)
+        call = run.turns.gather(event.tool, key, arguments=event.arguments, place=place)
+        if call not in run.group:
+            run.group.append(call)
+        run.began(call, event.call_id)
+        run.spend(event, call)
+        run.open[key], run.latest = call, call.turn
+        while len(run.open) > _MAX_CALLS:
+            run.open.popitem(last=False)
+        again = digest in run.made
+        run.made[digest] = None
+        run.made.move_to_end(digest)
+        if len(run.made) > _MAX_CALLS:
+            run.made.popitem(last=False)
+        return key, call, again
+
+    def _report_group(self, run: _SessionRun) -> None:
+        """The calls of a step are over, also those without a result."""
+        run.group = []
+        run.turns.next_turn()
+        run.make_spans()
+        run.changed.notify_all()
+
+    def _result(self, agent: HookAgent, event: HookEvent) -> HookAnswer:
+        scope = self._runs.find(_root(event))
+        if scope is None:
+            return ALLOW
+        run = scope.run
+        self._runs.seen(run)
+        with run.changed:
+            key = run.find(event)
+            if key is None:
+                return ALLOW
+            call = run.open.pop(key)
+            run.spend(event, call)
+            run.ended(call)
+            run.turns.end(call, event.result)
+            if run.group and all(one.ended for one in run.group):
+                self._report_group(run)
+            elif run.timed:
+                run.make_spans()
+            decision = run.recorded.decision
+            if decision.stop:
+                answer = _stop(agent, decision)
+                return answer if agent.stops else answer._replace(action="nudge")
+            nudge = run.nudge = run.recorded.take_nudge()
+            return ALLOW if nudge is None else HookAnswer("nudge", f"tidegauge: {_text(nudge)}")
+
+
+def _read(agent_name: str, payload: bytes) -> tuple[HookAgent, Payload, HookEvent] | None:
+    """The agent, its payload and the event in it; ``None``, there is none."""
+    agent = AGENTS.get(agent_name)
+    try:
+        content = bounded_json(payload)
+    except ValueError:
+        return None
+    if agent is None or not isinstance(content, dict):
+        return None
+    event = agent.read(content)
+    if event is None:
+        return None
+    folder, transcript = text_of(content, "cwd"), text_of(content, "transcript_path")
+    transcript = transcript or event.transcript
+    return agent, content, _of(agent, event)._replace(folder=folder, transcript=transcript)
+
+
+def _of(agent: HookAgent, event: HookEvent) -> HookEvent:
+    """The event with the name of its agent."""
+    return event if event.agent is not None else event._replace(agent=agent.name)
+
+
+def _root(event: HookEvent) -> tuple[str, ...]:
+    session = (event.agent or "", event.session)
+    return session if event.inner is None else (*session, event.inner)
+
+
+def _digest(event: HookEvent) -> str:
+    """Whether a call was made before; it is for the engine to say whether it repeats another."""
+    try:
+        arguments = orjson.dumps(event.arguments, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:  # too deep: all such calls of a tool
+        arguments = b""
+    return text_digest(f"{event.tool}\0{arguments.decode()}")
+
+
+def _text(decision: Decision) -> str:
+    return decision.advice or decision.message or ""
+
+
+def _stop(agent: HookAgent, decision: Decision) -> HookAnswer:
+    text = decision.message or ""
+    if agent.stops:
+        return HookAnswer("stop", f"tidegauge stopped this run: {text}.")
+    return HookAnswer("refuse", f"tidegauge stopped this run: {text}.\n{_STOPPED}")

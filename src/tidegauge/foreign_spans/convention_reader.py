@@ -1,0 +1,143 @@
+"""Reading a span: from its attributes to what it is for a run.
+
+A span is read by the first convention of the table whose marker attributes it has, whatever its
+scope is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from tidegauge.foreign_spans.conventions import (
+    adk,
+    announcement,
+    genai,
+    laminar,
+    langfuse,
+    langsmith,
+    litellm,
+    logfire,
+    mlflow,
+    openinference,
+    openllmetry,
+    vercel_ai,
+)
+from tidegauge.foreign_spans.conventions.convention import Convention
+from tidegauge.foreign_spans.span import Attributes, KnownSpan, SpanData
+
+__all__ = [
+    "CONVENTIONS",
+    "MARKER_ATTRIBUTES",
+    "OUR_SCOPE",
+    "convention_of",
+    "looks_like_agent",
+    "may_enclose_run",
+    "read_span",
+]
+
+OUR_SCOPE: Final = "tidegauge"
+"""Scope of our own spans: their steps are reported apart, and they are never read again."""
+
+CONVENTIONS: Final[tuple[Convention, ...]] = (
+    announcement.CONVENTION,
+    logfire.CONVENTION,
+    litellm.CONVENTION,
+    adk.CONVENTION,
+    vercel_ai.CONVENTION,
+    laminar.CONVENTION,
+    langfuse.CONVENTION,
+    langsmith.CONVENTION,
+    mlflow.CONVENTION,
+    openinference.CONVENTION,
+    openllmetry.CONVENTION,
+    genai.CONVENTION,
+)
+"""The conventions that are read. A span that has marker attributes of several is read by the
+first: those that set attributes of others, too, come before these."""
+
+MARKER_ATTRIBUTES: Final = frozenset[str]().union(*[one.markers for one in CONVENTIONS])
+"""Attributes of which a span has one, or it is not read."""
+
+
+_BY_MARKER: Final = {
+    marker: [one for one in CONVENTIONS if marker in one.markers] for marker in MARKER_ATTRIBUTES
+}
+
+_LOOK_ALIKES: Final = (
+    *("gen_ai.", "llm.", "ai."),
+    *("langfuse.observation.", "langsmith.span.", "mlflow.spanType", "lmnr.span."),
+    *("haystack.agent.", "haystack.tool."),
+)
+"""Starts of names of attributes that model calls, tool calls and agents have in some convention."""
+
+_COPIED: Final = (
+    *("gen_ai.conversation.", "gen_ai.agent.id", "gen_ai.agent.version"),
+    *("ai.telemetry.metadata", "gen_ai.event.start_time", "gen_ai.event.end_time"),
+)
+"""Those of them that are on all spans of a process, or of a framework."""
+
+
+def looks_like_agent(names: Iterable[str]) -> bool:
+    """Whether attributes with these names look like those of a model call, a tool or an agent.
+
+    >>> looks_like_agent(["http.method", "llm.model"]), looks_like_agent(["http.method"])
+    (True, False)
+    """
+    alike = [name for name in names if name.startswith(_LOOK_ALIKES)]
+    return any(not name.startswith(_COPIED) for name in alike)
+
+
+def convention_of(attributes: Attributes, scope: str = "") -> Convention | None:
+    """The convention by which a span with these attributes is read.
+
+    Args:
+        attributes: those of the span.
+        scope: name of the instrumentation that made it.
+
+    >>> convention_of({"gen_ai.operation.name": "chat"}).name
+    'OpenTelemetry GenAI'
+    """
+    markers = MARKER_ATTRIBUTES.intersection(attributes)
+    if not markers:
+        return None
+    for one in CONVENTIONS if len(markers) > 1 else _BY_MARKER[next(iter(markers))]:
+        if one.scope in ("", scope) and not markers.isdisjoint(one.markers):
+            return one
+    return None
+
+
+def read_span(span: SpanData) -> KnownSpan | None:
+    """What an ended span is; ``None``: nothing of an agent's run.
+
+    >>> attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}
+    >>> read_span(SpanData(1, 2, None, "execute_tool look", "any", attributes, 0, 1)).name
+    'look'
+    """
+    if span.read is not None:
+        return span.read.reading
+    if span.scope == OUR_SCOPE:
+        return None
+    convention = convention_of(span.attributes, span.scope)
+    return None if convention is None else convention.read(span)
+
+
+def may_enclose_run(name: str, attributes: Attributes, scope: str = "") -> bool | None:
+    """Whether a span that is still open is an agent, a chain or a workflow.
+
+    Args:
+        name: its name.
+        attributes: those that it has so far.
+        scope: name of the instrumentation that makes it.
+
+    Returns:
+        ``None`` when that is not known yet: some set their attributes when the span ends.
+    """
+    convention = convention_of(attributes, scope)
+    if convention is not None and convention is not genai.CONVENTION:
+        return convention.encloses(attributes)
+    if name.startswith(genai.INVOKE_AGENT):
+        return True
+    if convention is not None:
+        return convention.encloses(attributes)
+    return False if attributes else None

@@ -1,6 +1,0 @@
-"""The OTLP receiver: spans of agents in other processes, in any language, become runs here.
-
-``grpc_server`` and ``http_server`` listen, ``request_handler`` decodes (``decoding``,
-``json_decoding``) and queues (``span_queue``), ``assembly`` makes runs of spans that arrive in any
-order, ``forwarding`` forwards requests.
-"""

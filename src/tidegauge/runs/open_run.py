@@ -1,0 +1,546 @@
+"""A run of decorators and context managers, and the current run of the caller.
+
+Here the agent itself reports which calls are a step, and to which step a result belongs. So there
+is nothing to join: a :class:`~tidegauge.runs.turns.Turn` is held only for its spans, or
+because it is blocked.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar, Token
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Protocol, TypeAlias, cast
+
+from opentelemetry import context as otel_context
+
+from tidegauge.errors import CallBlocked, RunStopped
+from tidegauge.events import (
+    ABSENT,
+    GO_ON,
+    CallResult,
+    Decision,
+    Outcome,
+    RunStarted,
+    Signals,
+    Step,
+    StepSignals,
+    made,
+)
+from tidegauge.runs.current import get_recorder
+from tidegauge.runs.recorder import RecordedRun
+from tidegauge.runs.turn_calls import OpenTurns, Turn, TurnCall
+from tidegauge.safety.critical import defer, defer_if_unused, here, interrupted, reset_after_fork
+from tidegauge.safety.guard import guarded
+from tidegauge.tracer import CallFailure, Failed, RequestLabels
+from tidegauge.values import class_name, failure_text
+from tidegauge.values.safe_reading import is_a, truth
+
+__all__ = [
+    "Current",
+    "CurrentRun",
+    "Failure",
+    "OpenRun",
+    "Returned",
+    "add_finder",
+    "current_run",
+    "end_spans",
+    "find_current_run",
+    "next_order",
+]
+
+Failure: TypeAlias = bool | BaseException | None
+"""Whether a call failed (``None``, not known), or the exception with which it did."""
+
+Returned: TypeAlias = tuple[object, Failure]
+"""The result of one call, and whether it failed."""
+
+
+class CurrentRun:
+    """The current run of the caller, and the current call if the caller is inside a tool.
+
+    Attributes:
+        run: the run.
+        call: the call; ``None``, the caller is not in a tool.
+        around: the current run when this one was opened, if it was not over. It is always older,
+            so that there are no cycles, in whatever context a generator continues.
+        order: greater than that of every one that was made before.
+    """
+
+    __slots__ = ("around", "call", "order", "run")
+
+    def __init__(
+        self,
+        run: OpenRun,
+        call: Ending | None = None,
+        around: CurrentRun | None = None,
+        order: int | None = None,
+    ) -> None:
+        self.run = run
+        self.call = call
+        self.around = find_current_run() if around is None and order is None else around
+        self.order = next_order() if order is None else order
+
+    @property
+    def in_tool(self) -> bool:
+        """Whether the caller is inside a tool of the run."""
+        return self.call is not None
+
+    def forget(self) -> None:
+        """Release enclosing runs that are over: contexts may keep this object for long."""
+        self.around = _not_over(self.around)
+
+
+class Ending(Protocol):
+    """A call of a tool, which ends."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended."""
+
+    @property
+    def turn(self) -> Turn | None:
+        """Its step; ``None``, it has none."""
+
+
+current_run: ContextVar[CurrentRun | None] = ContextVar("tidegauge_current_run", default=None)
+
+
+next_order: Final[Callable[[], int]] = itertools.count(1).__next__
+"""Numbers what becomes current: of two, the later one is inside the other."""
+
+_finders: list[Callable[[], CurrentRun | None]] = []
+
+
+def add_finder(finder: Callable[[], CurrentRun | None]) -> None:
+    """Ask an adapter, too, which of its runs the caller is in."""
+    _finders.append(finder)
+
+
+def find_current_run() -> CurrentRun | None:
+    """The current run of the caller: the innermost one.
+
+    Runs and calls that are over are skipped: an exception of a signal handler may have prevented
+    their removal.
+    """
+    found = _not_over(current_run.get())
+    for finder in _finders:
+        other = finder()
+        if other is not None and (found is None or found.order < other.order):
+            found = other
+    return found
+
+
+def _not_over(current: CurrentRun | None) -> CurrentRun | None:
+    while current is not None:
+        call = current.call
+        if not current.run.closed and (call is None or not call.ended):
+            return current
+        current = current.around
+    return None
+
+
+class Current:
+    """Makes a run the current one, and a span the current span, while a body runs.
+
+    While a body pauses (a generator that yields), its consumer's context is unchanged. What the
+    body itself has made current is restored when it continues.
+
+    Args:
+        run: becomes the current run.
+        context: becomes OpenTelemetry's current context; ``None`` leaves it unchanged.
+    """
+
+    __slots__ = ("_before", "_context", "_context_token", "_entered", "_made", "_run", "_run_token")
+
+    def __init__(self, run: CurrentRun, context: otel_context.Context | None) -> None:
+        self._run: CurrentRun | None = run
+        self._made = run
+        self._entered = False
+        self._before: CurrentRun | None = None
+        self._context = context
+        self._run_token: Token[CurrentRun | None] | None = None
+        self._context_token: Token[otel_context.Context] | None = None
+
+    @guarded("current.enter", default=None, interrupting="run")
+    def __enter__(self) -> None:
+        if interrupted() and not here.apart:
+            return  # nothing may be set in the context that is interrupted: see run_apart
+        self._before = current_run.get()
+        self._entered = True
+        with here.critical:  # a collection that comes now must set nothing
+            self._run_token = current_run.set(self._run)
+            if self._context is not None:
+                self._context_token = otel_context.attach(self._context)
+
+    @guarded("current.leave", default=None, interrupting="run")
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        if not self._entered:
+            return
+        self._run = current_run.get()
+        with here.critical:
+            if self._context_token is not None:
+                self._context = otel_context.get_current()
+                _undo(self._context_token)
+            if self._run_token is not None:
+                _undo(self._run_token)
+            elif self._run is self._made:  # an exception arrived when it had just been set
+                current_run.set(self._before)
+        self._run_token = self._context_token = self._before = None
+        self._entered = False
+
+    def forget(self) -> None:
+        """The body will not continue: release what is over."""
+        self._made.forget()
+
+
+def _undo(token: Token[Any]) -> None:
+    """Undo the ``set`` of a context variable, OpenTelemetry's current context among them.
+
+    If a block is left in another context than it was entered in (a generator that is closed early),
+    there is nothing to undo: the other context no longer exists.
+    """
+    try:  # noqa: SIM105 -- on the step path
+        token.var.reset(token)
+    except (ValueError, RuntimeError, LookupError):  # another context, or already undone
+        pass
+
+
+class _Abandoned(BaseException):
+    """Nothing is left that could end the run."""
+
+
+_ABANDONED: Final = _Abandoned()
+
+
+class OpenRun:
+    """One run from its start to its end, current while its body runs.
+
+    All methods are thread-safe. Steps are ignored before :meth:`start`, after :meth:`end`, and if
+    the run could not be opened.
+
+    Args:
+        event: what is known of the run.
+        request: whose request it serves.
+
+    Attributes:
+        closed: whether it has ended, or belongs to the parent process of a fork.
+    """
+
+    def __init__(self, event: RunStarted, request: RequestLabels | None = None) -> None:
+        self.event = event
+        self._request = request
+        self.success: bool | None = None
+        self.reason: str | None = None
+        self._recorded: RecordedRun | None = None
+        self.closed = False
+        self._decision: Decision = GO_ON  # the last one, kept when it is closed
+        self._current: Current | None = None
+        self._ending: tuple[RecordedRun, BaseException | None] | None = None
+        self._watched: Callable[[], object] | None = None
+        self._lock = threading.Lock()  # of the turns
+        self._turns = OpenTurns()  # with open spans, or blocked: nothing to observe
+        self._last: Turn | None = None
+
+    def finish(self, success: bool | None, reason: str | None) -> None:
+        """Set how the run ends."""
+        self.reason, self.success = reason, None
+        self.success = truth(success)
+
+    def answered(self, answer: object) -> None:
+        """The run gave this answer: its span has it, if contents are captured."""
+        if self._recorded is not None:
+            self._recorded.answered(answer)
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self.event.run
+
+    @property
+    def recorded(self) -> RecordedRun | None:
+        """The recorded run that takes reports; ``None`` while the run is not open."""
+        return self._recorded
+
+    @property
+    def decision(self) -> Decision:
+        """The last decision other than ``go_on``; a stop is final."""
+        recorded = self._recorded
+        return self._decision if recorded is None else recorded.decision
+
+    @guarded("run.open", default=None)
+    def start(self) -> None:
+        """Open the run. :meth:`enter` makes it the current one."""
+        recorded = get_recorder().make_run(self.event)
+        recorded.request = self._request
+        self._recorded = recorded  # before it is open: an exception may arrive while it opens
+        recorded.start()
+        reset_after_fork(self)
+        self.event = recorded.event
+        context = recorded.context if recorded.owns_span else None
+        self._current = Current(CurrentRun(self), context)
+
+    def _reset_after_fork(self) -> None:
+        # A run of the parent process does not continue in the child.
+        self._recorded, self.closed = None, True
+        self._ending = None
+        self._lock = threading.Lock()
+
+    def watch(self, scope: object) -> None:
+        """End the run if what must end it is freed without having done so.
+
+        Where an exception of a signal handler arrives at the wrong moment, nothing else ends it.
+
+        Args:
+            scope: its ``with`` block, or its call; the run must not refer to it.
+        """
+        self._watched = defer_if_unused(scope, partial(self._end, _ABANDONED))
+
+    def enter(self) -> None:
+        """The body starts or continues: make the run current, even if it could not be opened."""
+        if self._current is None:
+            self._current = Current(CurrentRun(self), None)
+        self._current.__enter__()
+
+    def leave(self) -> None:
+        """The run's body pauses or ends: the run is no longer the current one."""
+        if self._current is not None:
+            self._current.__exit__()
+
+    def issue(
+        self, step: Step, call_ids: Sequence[str | None] = (None,), *, enforce: bool = True
+    ) -> tuple[Decision, Turn | None]:
+        """Report an issued step. Returns the decision, and the turn to pass to :meth:`observe`.
+
+        Args:
+            step: the step.
+            call_ids: the model's ids of its calls.
+            enforce: whether a stop is raised here, or at the next step.
+
+        Raises:
+            RunStopped: the policy stops the run; the calls must not be run.
+        """
+        recorded = self._recorded
+        if recorded is None:
+            return GO_ON, None
+        if enforce and recorded.decision.action == "stop":
+            self._enforce(recorded, len(step.calls))  # what is refused after a stop is no step
+        decision, turn = self._issue(recorded, step, call_ids)
+        self._last = turn
+        if enforce and recorded.decision.action == "stop":
+            self._enforce(recorded, len(step.calls))
+        if decision.action == "block":
+            recorded.refused(len(step.calls))
+        if turn.calls or decision.action == "block" or recorded.calls_wanted:
+            self._hold(recorded, turn, step, call_ids, decision)
+        return decision, turn
+
+    def observe(
+        self,
+        returned: Sequence[Returned],
+        outcome: Outcome,
+        turn: Turn | None = None,
+        *,
+        enforce: bool = True,
+        ended: int | None = None,
+    ) -> Decision:
+        """Report the results of the calls of a step.
+
+        Args:
+            returned: the results and errors of the calls, in their order.
+            outcome: all other fields.
+            turn: the step's turn; ``None`` takes the index in the outcome, else the last step.
+            enforce: whether a stop is raised here, or at the next step.
+            ended: when the calls ended, in nanoseconds since the epoch; ``None``, now.
+
+        Raises:
+            RunStopped: the policy stops the run.
+        """
+        recorded = self._recorded
+        if turn is None:
+            turn = self._last if outcome.step is None else self._turns.find(outcome.step)
+        if recorded is None or (turn is not None and turn.blocked):
+            return GO_ON
+        ends: list[Returned] = []
+        results: list[CallResult] = []
+        for result, error in returned:
+            if result is ABSENT and is_a(error, BaseException):
+                # The text of an exception is the result, if there is no other result.
+                result = failure_text(cast("BaseException", error))  # noqa: PLW2901
+            ends.append((result, error))
+            failed = False if error is False else truth(error)
+            results.append(made(CallResult, (result, failed)))
+        spans = turn if turn is not None and turn.calls else None
+        if spans is not None and ended is None:
+            ended = time.time_ns()
+        decision = GO_ON
+        try:
+            index = outcome.step if turn is None else turn.step
+            if index is None or index < 0:  # no step, or it could not be reported
+                return GO_ON
+            # Faster than _replace().
+            fields = (outcome.run, tuple(results), index) + outcome[3:]  # noqa: RUF005
+            decision = self._observe(recorded, turn, made(Outcome, fields), ends)
+        finally:
+            if spans is not None:
+                self._end_tools(recorded, spans, ends, ended, decision.signals)
+        if enforce and recorded.decision.action == "stop":
+            self._enforce(recorded)
+        return decision
+
+    def _issue(
+        self, recorded: RecordedRun, step: Step, call_ids: Sequence[str | None]
+    ) -> tuple[Decision, Turn]:
+        decision, index = recorded.issue(step)
+        turn = Turn([])
+        turn.decision, turn.step = decision, index
+        return decision, turn
+
+    def _observe(
+        self,
+        recorded: RecordedRun,
+        turn: Turn | None,
+        outcome: Outcome,
+        ends: Sequence[Returned],
+    ) -> Decision:
+        return recorded.observe(outcome)
+
+    def _enforce(self, recorded: RecordedRun, calls: int = 0) -> None:
+        recorded.enforce(calls=calls)
+
+    def abandon(self, turn: Turn) -> None:
+        """The calls of a step were cancelled: close their spans without results."""
+        if self._recorded is not None:
+            self._end_tools(self._recorded, turn, [])
+
+    def end(self, error: BaseException | None) -> None:
+        """Close the run, with the exception that ended it; a second call does nothing.
+
+        If its generator is closed, the garbage collector may have called this at any moment: the
+        end is then reported with the next ordinary call.
+        """
+        if type(error) is GeneratorExit and not interrupted():
+            defer(partial(self._end, error))
+        else:
+            self._end(error)
+
+    @guarded("run.close", default=None)
+    def _end(self, error: BaseException | None) -> None:
+        if self._current is not None:
+            self._current.forget()
+        if self.event.task is not None:  # a copied context may keep this object for long
+            self.event = replace(self.event, task=None)
+        if self._recorded is not None:  # nothing that can be interrupted comes between these
+            self._ending = self._recorded, error
+            self._recorded = None
+        self._current, self.closed = None, True
+        if self._ending is not None:  # an exception may have arrived while it was reported
+            try:
+                self._report_end(*self._ending)
+            except BaseException:
+                # The traceback of the error may hold what is watched: it would never be freed.
+                self._ending = self._ending[0], _ABANDONED
+                raise
+            self._ending = None
+        if self._watched is not None:
+            self._watched()
+
+    @guarded("run.close", default=None)
+    def _report_end(self, recorded: RecordedRun, error: BaseException | None) -> None:
+        self._decision = recorded.decision
+        for turn in self._turns:
+            self._end_tools(recorded, turn, [])
+        deliberate = _deliberate(error)
+        if isinstance(deliberate, RunStopped):
+            recorded.end(outcome="stopped", reason=deliberate.reason)
+        elif deliberate is not None:  # CallBlocked, which the agent did not catch
+            recorded.end(outcome="stopped", reason=recorded.decision.reason)
+        elif error is None or not is_a(error, Exception):  # None, or cancelled, interrupted
+            success = self.success if error is None else None
+            recorded.end(success=success, reason=self.reason)
+        else:
+            recorded.end(
+                success=self.success, outcome="error", reason=class_name(type(error)), error=error
+            )
+
+    def _hold(
+        self,
+        recorded: RecordedRun,
+        turn: Turn,
+        step: Step,
+        call_ids: Sequence[str | None],
+        decision: Decision,
+    ) -> None:
+        """Hold a turn until its calls have ended, with their spans unless they are blocked."""
+        if not turn.calls:
+            for number, call in enumerate(step.calls):
+                call_id = call_ids[number] if number < len(call_ids) else None
+                turn.calls.append(TurnCall(call.action, call.arguments, call_id))
+        if decision.action != "block":
+            for held in turn.calls:
+                held.span = recorded.start_tool(
+                    held.name, held.id, decision.signals, held.arguments
+                )
+        with here.critical, self._lock:
+            dropped = self._turns.add(turn)
+        for one in dropped:
+            end_spans(recorded, one, [])
+
+    def _end_tools(
+        self,
+        recorded: RecordedRun,
+        turn: Turn,
+        returned: Sequence[Returned],
+        ended: int | None = None,
+        signals: Signals | StepSignals | None = None,
+    ) -> None:
+        with here.critical, self._lock:
+            held = self._turns.remove(turn)
+        if held:
+            end_spans(recorded, turn, returned, ended, signals)
+
+
+def end_spans(
+    recorded: RecordedRun,
+    turn: Turn,
+    returned: Sequence[Returned],
+    ended: int | None = None,
+    signals: Signals | StepSignals | None = None,
+) -> None:
+    """Close the spans of a turn's calls, with what they returned."""
+    if turn.blocked:
+        return
+    for number, call in enumerate(turn.calls):
+        result, error = returned[number] if number < len(returned) else (ABSENT, None)
+        failure: Failed = None
+        if error is True:
+            failure = CallFailure("tool_error", result)
+        elif error is not None and error is not False and is_a(error, BaseException):
+            failure = error
+        recorded.end_tool(call.span, result, failure, ended, signals=signals)
+
+
+def _deliberate(error: BaseException | None) -> RunStopped | CallBlocked | None:
+    """The exception by which a policy ended the run, also inside an exception group."""
+    waiting = [error]
+    while waiting:
+        found = waiting.pop()
+        if is_a(found, (RunStopped, CallBlocked)):
+            return cast("RunStopped | CallBlocked", found)
+        if is_a(found, BaseExceptionGroup):
+            waiting.extend(reversed(_inside(found)))
+    return None
+
+
+_inside: Final = BaseExceptionGroup.__dict__["exceptions"].__get__
+"""Reads the exceptions of a group, even if a subclass overrides the attribute."""
