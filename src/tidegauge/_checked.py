@@ -18,22 +18,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from tidegauge.errors import ConfigurationError
 
-__all__ = [
-    "KINDS",
-    "Count",
-    "Kinds",
-    "Seconds",
-    "Share",
-    "ValueKind",
-    "check_fields",
-    "checked",
-    "function",
-    "having",
-    "instance_of",
-    "shown",
-    "whole",
-]
-
 Count: TypeAlias = int
 """A whole number of 1 or more."""
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["content_hint"]
-
 _OTEL: Final = (
     "set OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY and "
     "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental"

@@ -10,8 +10,6 @@ from tidegauge import catalog
 from tidegauge.catalog import MetricDefinition
 from tidegauge.safety.critical import here, reset_after_fork
 
-__all__ = ["SamplingCounts", "sampling_counts"]
-
 
 class SamplingCounts:
     """Counts decisions and lost spans. Where no spans wait, it has no metrics.

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.util.types import AttributeValue
 
-__all__ = ["SpanCopy"]
-
 
 class SpanCopy(ReadableSpan):
     """The same span with other attributes; what limits have dropped from it stays counted.

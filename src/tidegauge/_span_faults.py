@@ -19,8 +19,6 @@ from tidegauge.catalog import MetricDefinition
 from tidegauge.safety.critical import here, reset_after_fork
 from tidegauge.safety.guard import log
 
-__all__ = ["SpanFaults", "UnreadReason", "span_faults"]
-
 UnreadReason: TypeAlias = Literal["unknown_convention", "no_contents", "no_calls", "no_run", "late"]
 """Why a span that looks like one of an agent made no step."""
 

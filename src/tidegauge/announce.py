@@ -17,8 +17,6 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import TracerProvider, set_span_in_context
 
-__all__ = ["AnnouncingSpanProcessor"]
-
 _SCOPE: Final = "tidegauge.announce"
 _OPERATIONS: Final = ("invoke_agent", "invoke_workflow")
 _KINDS: Final = {

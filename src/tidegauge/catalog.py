@@ -12,25 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-__all__ = [
-    "DECISIONS",
-    "GROUP_LABELS",
-    "JUDGING",
-    "OTHER_METRICS",
-    "POLICY",
-    "RECEIVER",
-    "RECORDING",
-    "RUNBOOKS",
-    "RUN_STORE_FAILURES",
-    "SAMPLING",
-    "SESSION_METRICS",
-    "SPAN_FAULTS",
-    "UNKNOWN_RESUMES",
-    "WORKER",
-    "MetricDefinition",
-    "MetricKind",
-]
-
 MetricKind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
 RUNBOOKS: Final = "https://tidegauge.example/docs/runbooks"

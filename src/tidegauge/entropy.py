@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-__all__ = ["token_entropy"]
-
 
 def token_entropy(logprobs: Iterable[Iterable[float]], *, remainder: bool = True) -> float | None:
     """Mean entropy of a model's output, in nats per token.

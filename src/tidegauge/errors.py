@@ -19,15 +19,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = [
-    "CallBlocked",
-    "ConfigurationError",
-    "MissingExtraError",
-    "RunStopped",
-    "StepEventError",
-    "TidegaugeError",
-]
-
 
 class TidegaugeError(Exception):
     """Base of every exception that tidegauge raises on purpose.

@@ -18,29 +18,6 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from tidegauge._checked import KINDS, Kinds, ValueKind, check_fields, function, whole
 
-__all__ = [
-    "ABSENT",
-    "GO_ON",
-    "Absent",
-    "Call",
-    "CallResult",
-    "Decision",
-    "Outcome",
-    "PolicyInForce",
-    "RunEnded",
-    "RunOutcome",
-    "RunStarted",
-    "RunSummary",
-    "Signals",
-    "Situation",
-    "Step",
-    "StepSignals",
-    "StepSink",
-    "Task",
-    "ToolDeclaration",
-    "made",
-]
-
 Identity: TypeAlias = Hashable
 """Id of a place, an entity or a task: a string, or a tuple such as a grid cell ``(x, y)``."""
 

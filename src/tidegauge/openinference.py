@@ -21,8 +21,6 @@ from opentelemetry.util.types import AttributeValue
 from tidegauge._span_copy import SpanCopy
 from tidegauge.tracer import conventions as names
 
-__all__ = ["NAMES", "OpenInferenceExporter"]
-
 _Found: TypeAlias = Iterator[tuple[str, AttributeValue]]
 _Given: TypeAlias = Mapping[str, Any]
 

@@ -22,8 +22,6 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import Link, Status
 
-__all__ = ["RedactingExporter", "Redaction", "python_literal"]
-
 _MAX_PARSED: Final = 1 << 20
 """Characters of a JSON text that is looked into; a longer one is digested as a whole."""
 _MAX_DEPTH: Final = 32

@@ -25,8 +25,6 @@ from tidegauge.safety.critical import here, reset_after_fork
 from tidegauge.safety.guard import guarded
 from tidegauge.tracer import conventions as names
 
-__all__ = ["DEFAULT_SAMPLE", "TroubledSpanProcessor"]
-
 DEFAULT_SAMPLE: Final = 0.01
 """Share of the runs without trouble that is exported."""
 

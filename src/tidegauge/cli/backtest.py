@@ -59,8 +59,6 @@ from tidegauge.policies.trace import RULES
 from tidegauge.streaming_metrics.declaration import StopKind
 from tidegauge.streaming_metrics.registry import SIGNALS
 
-__all__ = ["backtest"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class BacktestSettings(TraceSettings):

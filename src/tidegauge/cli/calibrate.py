@@ -39,8 +39,6 @@ from tidegauge.policies import (
 from tidegauge.policies import calibrate as learn
 from tidegauge.policies.calibration import By
 
-__all__ = ["calibrate"]
-
 
 def _labels(value: str) -> tuple[By, ...]:
     """The labels by which runs are grouped."""

@@ -22,34 +22,6 @@ from click.core import ParameterSource
 
 from tidegauge.errors import ConfigurationError
 
-__all__ = [
-    "COUNT",
-    "DETECT_POLLS_HELP",
-    "FILE",
-    "FILES",
-    "FLAG",
-    "GUARD",
-    "GUARD_HELP",
-    "GUARD_SHARE",
-    "GUARD_SHARE_HELP",
-    "IN_FILE",
-    "OUT_FILE",
-    "OUT_FOLDER",
-    "POLICY",
-    "PORT",
-    "PORT_OR_OFF",
-    "SECONDS",
-    "SWITCH",
-    "TEXT",
-    "URL",
-    "SettingType",
-    "number",
-    "one_of",
-    "setting",
-    "settings_options",
-]
-
-
 if TYPE_CHECKING:
     ParamType: TypeAlias = click.ParamType[Any]
 else:

@@ -14,8 +14,6 @@ from tidegauge.cli.command_settings import OUT_FOLDER, TEXT, URL, setting, setti
 from tidegauge.cli.output_files import write_files
 from tidegauge.cli.terminal import print_line
 
-__all__ = ["dashboards"]
-
 _TOKEN: Final = "TIDEGAUGE_GRAFANA_TOKEN"  # noqa: S105 -- the name of the variable
 
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tidegauge.fleet.decisions_server import DecisionsServer
     from tidegauge.fleet.kafka_records import DecisionRecord
 
-__all__ = ["DecisionsSettings", "decisions"]
-
 _TOKEN: Final = "TIDEGAUGE_DECISIONS_TOKEN"  # noqa: S105 -- the name of a variable
 _POLL_SECONDS: Final = 0.2
 _READ_TIMEOUT: Final = 10.0

@@ -29,8 +29,6 @@ from tidegauge.pipeline import Pipeline, configure
 from tidegauge.policies import DEFAULT_RULES, Rule
 from tidegauge.worlds import SCRIPTS, Desk, DocumentWorld
 
-__all__ = ["demo", "has_browser", "open_page"]
-
 _TURN_SECONDS: Final = 0.6
 _DISPLAYS: Final = ("DISPLAY", "WAYLAND_DISPLAY")
 

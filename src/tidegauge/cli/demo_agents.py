@@ -28,8 +28,6 @@ from tidegauge.errors import RunStopped
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 from tidegauge.worlds.document_world import Desk, ScriptMaker, ToolFailed
 
-__all__ = ["TASK_GROUP", "T_MAX", "Pace", "ScriptedChatModel", "work"]
-
 TASK_GROUP: Final = "documents"
 T_MAX: Final = 20
 """Turns within which a solved task counts towards AUV."""

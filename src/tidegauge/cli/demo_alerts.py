@@ -25,8 +25,6 @@ from rich.text import Text
 from tidegauge.cli.terminal import visible
 from tidegauge.errors import TidegaugeError
 
-__all__ = ["Alerts", "Notice", "webhook"]
-
 _LOOP_ONSET: Final = "TidegaugeLoopOnset"
 _INTERVAL: Final = "1s"  # of scrapes and evaluations
 _CHECK_SECONDS: Final = 0.2

@@ -10,8 +10,6 @@ from tidegauge.cli.live_runs import LiveRun
 from tidegauge.policies import Rule, guard_rules
 from tidegauge.streaming_metrics import Snapshot, group_entry, run_entry
 
-__all__ = ["FalseAlarm", "Saving", "demo_document", "false_alarms", "total_steps"]
-
 
 @dataclass(frozen=True, slots=True)
 class Saving:

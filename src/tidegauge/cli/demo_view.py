@@ -35,8 +35,6 @@ from tidegauge.streaming_metrics import Snapshot
 from tidegauge.streaming_metrics.auv import AUV, auv_bounds
 from tidegauge.streaming_metrics.snapshot import GroupSnapshot
 
-__all__ = ["DemoView"]
-
 _NEWS_SECONDS: Final = 0.1
 _REFRESHES_PER_SECOND: Final = 8
 _MAX_NEWS: Final = 8

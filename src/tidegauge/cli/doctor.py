@@ -22,8 +22,6 @@ from tidegauge.errors import TidegaugeError
 from tidegauge.policies import read_policy
 from tidegauge.tracer.provider import unreadable_variables
 
-__all__ = ["Check", "checks", "doctor"]
-
 _PROGRAMS: Final = {
     "prometheus": "'tidegauge demo' shows alerts",
     "prometheus-alertmanager": "'tidegauge demo' shows alerts",

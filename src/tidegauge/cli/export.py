@@ -20,8 +20,6 @@ from tidegauge.cli.terminal import print_line
 from tidegauge.fleet.fields import check_version, text
 from tidegauge.streaming_metrics import run_entry
 
-__all__ = ["export"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ExportSettings(MeasuredInputSettings):

@@ -7,8 +7,6 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from tidegauge.fleet.fields import invalid
 
-__all__ = ["DECISIONS", "LOOPS", "RUNS", "STEPS", "Row", "Table", "TableColumn", "loop_rows"]
-
 Row: TypeAlias = dict[str, Any]
 
 

@@ -13,8 +13,6 @@ from tidegauge.errors import ConfigurationError
 if TYPE_CHECKING:
     from tidegauge.coding_agents.installation import Change, Place
 
-__all__ = ["hook"]
-
 _AGENTS = ("codex", "gemini", "qwen", "opencode", "copilot", "claude")
 
 

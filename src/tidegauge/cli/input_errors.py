@@ -10,8 +10,6 @@ import click
 from tidegauge.cli.terminal import print_line
 from tidegauge.recordings.line_replay import Fault
 
-__all__ = ["FatalInputError", "InputErrors"]
-
 _PRINTED_PER_FILE: Final = 20
 
 

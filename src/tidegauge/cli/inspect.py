@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tidegauge.events import Outcome, Step
     from tidegauge.foreign_spans.span import SpanData
 
-__all__ = ["inspect"]
-
 _MAX_HELD: Final = 100_000
 _POLL_SECONDS: Final = 0.2
 

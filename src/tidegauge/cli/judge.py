@@ -25,8 +25,6 @@ from tidegauge.cli.input_errors import InputErrors
 from tidegauge.cli.recording_options import InputSettings
 from tidegauge.errors import MissingExtraError
 
-__all__ = ["judge"]
-
 _ABOVE_0: Final = number(float, "N", 0, exclusive=True)
 
 

@@ -30,16 +30,6 @@ from tidegauge.diagnose.judges.rubric_judge import Judge, RubricJudge, View
 from tidegauge.diagnose.judges.transcript import Transcript, Transcripts
 from tidegauge.errors import ConfigurationError, MissingExtraError
 
-__all__ = [
-    "RunsToJudge",
-    "chat_model",
-    "chosen_judges",
-    "judge_runs",
-    "judgement_store",
-    "print_agreement",
-    "print_estimate",
-]
-
 _MAX_NAMED: Final = 10
 
 

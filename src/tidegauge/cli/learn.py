@@ -31,8 +31,6 @@ from tidegauge.policies.learning import (
 )
 from tidegauge.policies.learning import learn as learn_from
 
-__all__ = ["learn"]
-
 _ALPHA = 0.05
 
 

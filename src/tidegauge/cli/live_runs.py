@@ -26,8 +26,6 @@ from tidegauge.streaming_metrics.declaration import repeated_steps
 from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.run_report import RunReport
 
-__all__ = ["LiveRun", "LiveRunSink", "LoopOnset"]
-
 _MAX_NEWS: Final = 1_000
 _DONE: Final = {"nudge": "nudged", "block": "refused", "stop": "stopped"}
 

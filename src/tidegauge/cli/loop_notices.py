@@ -28,8 +28,6 @@ from tidegauge.safety.guard import guarded, log
 if TYPE_CHECKING:
     from tidegauge.cli.live_runs import LoopOnset
 
-__all__ = ["LoopNotices", "parse_command", "ring"]
-
 _COMMAND_SECONDS: Final = 10.0
 """A command that takes longer is killed."""
 

@@ -16,8 +16,6 @@ from tidegauge._version import __version__
 from tidegauge.cli.terminal import VisibleLog, print_line
 from tidegauge.errors import TidegaugeError
 
-__all__ = ["cli", "main"]
-
 _COMMANDS: Final = {
     "backtest": "Test calibrated thresholds on recorded runs.",
     "calibrate": "Calibrate thresholds on successful runs, with a bound on false stops.",

@@ -12,8 +12,6 @@ from tidegauge.cli.terminal import print_line
 from tidegauge.errors import ConfigurationError
 from tidegauge.safety.private_files import private
 
-__all__ = ["open_output", "refuse_overwriting", "write_files"]
-
 
 @contextmanager
 def open_output(path: Path) -> Iterator[BinaryIO]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["PRICES_HELP", "RUNBOOKS_HELP"]
-
 PRICES_HELP: Final = (
     'TOML file with the $ per million tokens of each model, as in "my-model" = 1.5; the live page '
     "then shows what runs and loops cost in $."

@@ -9,8 +9,6 @@ import tomllib
 from tidegauge.errors import ConfigurationError
 from tidegauge.policies.input_file import content_of
 
-__all__ = ["read_prices"]
-
 
 def read_prices(path: str | os.PathLike[str]) -> dict[str, float]:
     """$ per million tokens, by model, from a TOML file with lines such as ``"my-model" = 1.5``.

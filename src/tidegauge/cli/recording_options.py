@@ -33,11 +33,11 @@ from tidegauge.cli.input_errors import InputErrors
 from tidegauge.cli.terminal import ByteProgress, print_line, total_bytes
 from tidegauge.coding_agents.session_files import (
     AGENTS,
-    SessionError,
     find_sessions,
     guess_agent,
     read_session,
 )
+from tidegauge.coding_agents.session_transcript import SessionError
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import StepSink
 from tidegauge.fleet.fields import json_object
@@ -58,18 +58,6 @@ from tidegauge.policies import (
 from tidegauge.policies.calibration import GuaranteeKind
 from tidegauge.recordings.line_replay import MAX_LINE_BYTES, Fault, Line, Replay, read_lines
 from tidegauge.streaming_metrics.auv import TIDE_T_MAX
-
-__all__ = [
-    "InputSettings",
-    "MeasuredInputSettings",
-    "TMax",
-    "TraceSettings",
-    "read_objects",
-    "read_recordings",
-    "read_traces",
-    "scores_setting",
-    "t_max_setting",
-]
 
 _BUFFER_BYTES: Final = 1 << 20
 

@@ -17,8 +17,6 @@ from tidegauge.cli.replay_output import RecordedRuns, StepLines, document_text, 
 from tidegauge.cli.terminal import print_json
 from tidegauge.events import StepSink
 
-__all__ = ["replay"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ReplaySettings(MeasuredInputSettings):

@@ -40,8 +40,6 @@ from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.stale_score import StaleScore
 from tidegauge.streaming_metrics.tide_loops import TideLoops
 
-__all__ = ["RecordedRuns", "StepLines", "document", "document_text", "print_groups"]
-
 Comparison: TypeAlias = Normaliser | Literal["volatile"] | None
 
 _MAX_ACTIONS: Final = 1_000

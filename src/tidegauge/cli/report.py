@@ -14,8 +14,6 @@ from tidegauge.cli.output_files import refuse_overwriting
 from tidegauge.cli.recording_options import MeasuredInputSettings, scores_setting
 from tidegauge.cli.terminal import print_line
 
-__all__ = ["report"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ReportSettings(MeasuredInputSettings):

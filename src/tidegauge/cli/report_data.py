@@ -10,10 +10,7 @@ from tidegauge.cli.replay_output import RecordedRuns, StepLines
 from tidegauge.diagnose.recorded_run import ReportedRun, ReportedStep
 from tidegauge.events import ABSENT, Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
 from tidegauge.policies import Policy
-from tidegauge.streaming_metrics.fingerprint import canonical_start
-from tidegauge.values import MAX_TEXT
-
-__all__ = ["ReportData"]
+from tidegauge.values import MAX_TEXT, canonical_start
 
 _MAX_LABEL = 80
 

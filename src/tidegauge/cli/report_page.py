@@ -27,8 +27,6 @@ from tidegauge.recordings.encoding import ContentEncoder
 from tidegauge.safety.private_files import private
 from tidegauge.streaming_metrics.normalise import volatile
 
-__all__ = ["redacted_line", "write_report"]
-
 _NUMBERS_AND_NAMES: Final = frozenset(
     {
         *("type", "run", "time", "agent", "task_group", "model", "t_max", "memory"),

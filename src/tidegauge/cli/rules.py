@@ -10,8 +10,6 @@ import click
 from tidegauge.cli.command_settings import OUT_FOLDER, URL, setting, settings_options
 from tidegauge.cli.output_files import write_files
 
-__all__ = ["rules"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class RulesSettings:

@@ -11,16 +11,6 @@ from rich.text import Text
 from tidegauge.streaming_metrics.declaration import repeated_steps
 from tidegauge.streaming_metrics.run_report import RunReport
 
-__all__ = [
-    "RUN_NUMBERS",
-    "STATUS_STYLES",
-    "WORK_NUMBERS",
-    "lines_of",
-    "run_numbers",
-    "section_table",
-    "work_numbers",
-]
-
 STATUS_STYLES: Final = {
     "waiting": "dim",
     "running": "cyan",

@@ -10,8 +10,6 @@ from typing import Any, TypeAlias
 
 from tidegauge.errors import ConfigurationError
 
-__all__ = ["KafkaProperties", "read_kafka_config", "read_key", "read_secret", "read_token"]
-
 KafkaProperties: TypeAlias = dict[str, str | int | float | bool]
 
 

@@ -33,8 +33,6 @@ from tidegauge.policies import Policy
 from tidegauge.streaming_metrics import Engine, RunReport
 from tidegauge.streaming_metrics.packed_runs import PackedRuns
 
-__all__ = ["SelectedRuns", "select"]
-
 _OVERALL: Final = "overall_score"
 
 

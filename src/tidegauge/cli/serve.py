@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from tidegauge.receivers.receiver import ReceiverSettings
     from tidegauge.receivers.senders import Forwarding
 
-__all__ = ["ServeSettings", "invitation", "serve"]
-
 _TOKEN: Final = "TIDEGAUGE_SERVE_TOKEN"  # noqa: S105 -- the name of a variable
 _FORWARD_TOKEN: Final = "TIDEGAUGE_SERVE_FORWARD_TOKEN"  # noqa: S105
 _MEBIBYTE: Final = 1024 * 1024

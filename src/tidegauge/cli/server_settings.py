@@ -38,16 +38,6 @@ if TYPE_CHECKING:
     from tidegauge.net.listener import Tls
     from tidegauge.receivers.assembly import AssemblyLimits
 
-__all__ = [
-    "MeasuringSettings",
-    "ServerSettings",
-    "print_metrics_addresses",
-    "rarely_collected",
-    "returning_memory",
-    "set_on_signal",
-    "usable_port",
-]
-
 _COLLECT_AFTER: Final = (50_000, 20, 50)
 _MMAP_THRESHOLD, _ARENA_MAX = -3, -8  # the numbers of glibc
 

@@ -12,8 +12,6 @@ from tidegauge.cli.export_tables import Row, Table
 from tidegauge.cli.output_files import open_output
 from tidegauge.errors import MissingExtraError
 
-__all__ = ["FileFormat", "TableFile"]
-
 FileFormat: TypeAlias = Literal["parquet", "csv"]
 _RUN: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """How a text begins that spreadsheets run as a formula; the last four are wide forms."""

@@ -25,22 +25,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn, TaskID
 
-__all__ = [
-    "MAX_NAME",
-    "NOT_MEASURED",
-    "ByteProgress",
-    "RunProgress",
-    "StageProgress",
-    "VisibleLog",
-    "open_console",
-    "percent",
-    "print_json",
-    "print_line",
-    "total_bytes",
-    "visible",
-    "visible_json",
-]
-
 NOT_MEASURED: Final = "-"
 MAX_NAME: Final = 200
 """Letters of a name that are shown where there may be many."""

@@ -13,8 +13,6 @@ import click
 
 from tidegauge.cli.terminal import MAX_NAME, NOT_MEASURED, visible
 
-__all__ = ["TextTable"]
-
 _GAP: Final = 2
 _INDENT: Final = 2
 _BETWEEN: Final = ", "

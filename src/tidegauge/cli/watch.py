@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from tidegauge.pipeline import Pipeline
     from tidegauge.policies import Rule
 
-__all__ = ["WatchSettings", "default_rules", "watch"]
-
 _HOST: Final = "127.0.0.1"
 _IDLE_CHECK_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 1.0

@@ -27,8 +27,6 @@ from tidegauge.events import Intervention, RunStarted
 from tidegauge.pipeline import Pipeline
 from tidegauge.policies import Policy
 
-__all__ = ["WatchView"]
-
 _NEWS_SECONDS: Final = 0.1
 _REFRESHES_PER_SECOND: Final = 4
 _MAX_NEWS: Final = 8

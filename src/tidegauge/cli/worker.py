@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from tidegauge.fleet.partition_worker import WorkerSettings
     from tidegauge.policies import Policy
 
-__all__ = ["WorkerCommandSettings", "worker"]
-
 _BROKER_TIMEOUT: Final = 10.0
 
 

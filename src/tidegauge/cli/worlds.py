@@ -11,8 +11,6 @@ from tidegauge.cli.terminal import print_line
 from tidegauge.cli.text_table import TextTable
 from tidegauge.worlds.survey import SurveyRow, survey
 
-__all__ = ["survey_markdown", "worlds"]
-
 _NAMES = 2
 _COLUMNS = (
     ("world", "world"),

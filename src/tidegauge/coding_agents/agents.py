@@ -15,8 +15,6 @@ from tidegauge.coding_agents.hook_events import HookAgent
 from tidegauge.coding_agents.opencode import OPENCODE
 from tidegauge.coding_agents.qwen import QWEN
 
-__all__ = ["AGENTS"]
-
 AGENTS: Final[Mapping[str, HookAgent]] = MappingProxyType(
     {agent.name: agent for agent in (CODEX, GEMINI, QWEN, OPENCODE, COPILOT, CLAUDE, GENERIC)}
 )

@@ -23,8 +23,6 @@ from tidegauge.coding_agents.session_tail import LinesTail
 from tidegauge.coding_agents.session_transcript import SessionTranscript
 from tidegauge.safety.guard import internal_errors
 
-__all__ = ["AnswerTokens"]
-
 _KINDS: Final[Mapping[str, type[SessionTranscript]]] = {
     "claude": ClaudeTranscript,
     "codex": CodexTranscript,

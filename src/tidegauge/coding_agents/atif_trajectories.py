@@ -20,8 +20,6 @@ from tidegauge.coding_agents.session_transcript import (
 )
 from tidegauge.events import Call, CallResult
 
-__all__ = ["AtifTranscript", "read_trajectory"]
-
 _MAX_LEVELS: Final = 8
 """Sub-agents in sub-agents; those further down are left out."""
 

@@ -8,8 +8,6 @@ from tidegauge.coding_agents.hook_events import HookAgent, HookAnswer, HookEvent
 from tidegauge.coding_agents.payload_fields import read_event, specific_answer
 from tidegauge.events import ABSENT, CallResult
 
-__all__ = ["CLAUDE"]
-
 
 def _read(payload: Payload) -> HookEvent | None:
     if payload.get("hook_event_name") == "PostToolUseFailure":

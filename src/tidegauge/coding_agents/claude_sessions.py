@@ -20,9 +20,6 @@ from tidegauge.coding_agents.session_transcript import (
 )
 from tidegauge.events import ABSENT, Call, CallResult
 
-__all__ = ["ClaudeTranscript"]
-
-
 _MAX_LINES: Final = 10_000
 _OVER: Final = ("stop_hook_summary", "turn_duration")
 """What is written when the agent has answered, besides the answer."""

@@ -12,8 +12,6 @@ from tidegauge.coding_agents.hook_events import HookAgent, HookEvent, Payload
 from tidegauge.coding_agents.payload_fields import read_event, specific_answer
 from tidegauge.events import ABSENT, CallResult
 
-__all__ = ["CODEX"]
-
 
 def _read(payload: Payload) -> HookEvent | None:
     return read_event(payload, result=CallResult(payload.get("tool_response", ABSENT)))

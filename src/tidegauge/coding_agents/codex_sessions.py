@@ -21,8 +21,6 @@ from tidegauge.coding_agents.session_transcript import (
 )
 from tidegauge.events import Call, CallResult
 
-__all__ = ["CodexTranscript"]
-
 _TYPES: Final = ("session_meta", "turn_context", "response_item", "event_msg")
 _VOLATILE: Final = re.compile(
     r"^(?:Chunk ID: \w+|Wall time: [\d.]+ seconds|Original token count: \d+)(?:\n|\Z)", re.M

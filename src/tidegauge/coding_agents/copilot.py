@@ -20,8 +20,6 @@ from tidegauge.coding_agents.payload_fields import (
 )
 from tidegauge.events import ABSENT, CallResult
 
-__all__ = ["COPILOT", "without_shell_id"]
-
 _ENDED: Final = re.compile(r"\n?<shellId: \S{1,40} completed with exit code (-?\d{1,10})>\s*\Z")
 _MAX_ENDED: Final = 200
 _SESSION: Final = re.compile(r"[\w-]{1,100}")

@@ -23,8 +23,6 @@ from tidegauge.coding_agents.session_transcript import (
 )
 from tidegauge.events import Call, CallResult
 
-__all__ = ["CopilotTranscript"]
-
 _TYPES: Final = ("session.", "user.", "assistant.", "tool.", "system.", "hook.")
 _GUIDANCE: Final = re.compile(
     r'\n\nTool "[^"\n]*" succeeded\. Additional guidance from postToolUse hooks:\n.*\Z', re.DOTALL

@@ -27,8 +27,6 @@ from tidegauge.net.deadline import TimedSocket
 from tidegauge.safety.guard import internal_errors, log
 from tidegauge.safety.private_files import private
 
-__all__ = ["HookEndpoint"]
-
 _MAX_BYTES: Final = 16 * 1024 * 1024
 _MAX_HEAD: Final = 256
 _MAX_CONNECTIONS: Final = 64

@@ -17,8 +17,6 @@ from tidegauge.coding_agents.payload_fields import (
 )
 from tidegauge.events import CallResult
 
-__all__ = ["GEMINI"]
-
 
 def _read(payload: Payload) -> HookEvent | None:
     session = text_of(payload, "session_id")

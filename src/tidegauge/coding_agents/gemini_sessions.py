@@ -22,8 +22,6 @@ from tidegauge.coding_agents.session_transcript import (
 )
 from tidegauge.events import Call, CallResult
 
-__all__ = ["GeminiTranscript"]
-
 _MAX_SEEN: Final = 1_000
 _CONTEXT: Final = re.compile(r"\n\n<hook_context>.*?</hook_context>\s*\Z", re.DOTALL)
 _FOLDER: Final = re.compile(r"working in the directory: (\S[^\n]{0,400})")

@@ -8,8 +8,6 @@ from tidegauge.coding_agents.hook_events import HookAgent, HookAnswer, HookEvent
 from tidegauge.coding_agents.payload_fields import text_of
 from tidegauge.events import ABSENT, CallResult
 
-__all__ = ["GENERIC"]
-
 _KINDS: Final = ("prompt", "call", "result", "end")
 
 

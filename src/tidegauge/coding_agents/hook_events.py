@@ -7,8 +7,6 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from tidegauge.events import CallResult
 
-__all__ = ["ALLOW", "Action", "HookAgent", "HookAnswer", "HookEvent", "Payload"]
-
 Payload: TypeAlias = Mapping[str, Any]
 """The JSON object that an agent gives its hook, or reads from it."""
 

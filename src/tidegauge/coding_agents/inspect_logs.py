@@ -23,8 +23,6 @@ from tidegauge.events import ABSENT, Call, CallResult
 from tidegauge.values.elements import MOST_OF_A_FILE
 from tidegauge.values.exact_json import bounded_json
 
-__all__ = ["InspectTranscript", "SampleLines", "read_log", "read_zip"]
-
 _MAX_SAMPLE_BYTES: Final = 256 << 20
 """Limit of one sample, unpacked."""
 

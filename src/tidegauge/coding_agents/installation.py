@@ -32,8 +32,6 @@ from tidegauge.coding_agents.json_edit import (
 )
 from tidegauge.errors import ConfigurationError
 
-__all__ = ["INSTALLABLE", "Change", "Place", "apply", "install", "remove"]
-
 _HERE: Final = Path(__file__).parent
 _CLIENT: Final = "hook_client.py"
 _PLUGIN: Final = "opencode_plugin.js"

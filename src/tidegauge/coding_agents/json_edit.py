@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-__all__ = ["append_element", "append_member", "find_value", "remove_item"]
-
 _DECODER: Final = json.JSONDecoder()
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _INDENT: Final = re.compile(r"\n([ \t]+)\S")

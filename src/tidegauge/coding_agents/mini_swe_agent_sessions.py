@@ -13,8 +13,6 @@ from tidegauge.coding_agents.session_transcript import (
 )
 from tidegauge.events import Call, CallResult
 
-__all__ = ["MiniSweAgentTranscript"]
-
 
 class MiniSweAgentTranscript(SessionTranscript):
     """A trajectory of mini-swe-agent."""

@@ -17,8 +17,6 @@ from tidegauge.coding_agents.payload_fields import (
 )
 from tidegauge.events import ABSENT, CallResult
 
-__all__ = ["OPENCODE"]
-
 
 def _read(payload: Payload) -> HookEvent | None:
     given, output = _mapping(payload.get("input")), _mapping(payload.get("output"))

@@ -21,8 +21,6 @@ from tidegauge.coding_agents.session_transcript import (
 from tidegauge.events import Call, CallResult
 from tidegauge.values.exact_json import bounded_json
 
-__all__ = ["OpencodeTranscript", "read_changed_sessions", "read_database"]
-
 _CHANGED: Final = """
     SELECT session.id, max(session.time_updated, coalesce(max(message.time_updated), 0)) AS changed
     FROM session LEFT JOIN message ON message.session_id = session.id

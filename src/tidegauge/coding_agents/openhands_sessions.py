@@ -16,8 +16,6 @@ from tidegauge.coding_agents.session_transcript import (
 )
 from tidegauge.events import Call, CallResult
 
-__all__ = ["OpenHandsTranscript"]
-
 
 class OpenHandsTranscript(SessionTranscript):
     """A conversation of OpenHands."""

@@ -9,15 +9,6 @@ from typing import Any, Final
 from tidegauge.coding_agents.hook_events import HookAnswer, HookEvent, Payload
 from tidegauge.events import CallResult
 
-__all__ = [
-    "read_event",
-    "specific_answer",
-    "text_of",
-    "without_description",
-    "without_process_ids",
-    "without_saved_path",
-]
-
 _TRAILER: Final = re.compile(
     r"(?:^(?:Error|Exit Code|Signal|Background PIDs|Process Group PGID): [^\n]*(?:\n|\Z))+"
     r"(?:</untrusted_context>)?\s*\Z",

@@ -10,8 +10,6 @@ from typing import Final
 
 from tidegauge.errors import ConfigurationError
 
-__all__ = ["PORT_FILE", "SOCKET_FILE", "private_folder", "watch_folder"]
-
 SOCKET_FILE: Final = "watch.sock"
 """The socket, in the folder."""
 

@@ -17,8 +17,6 @@ from tidegauge.coding_agents.payload_fields import (
 )
 from tidegauge.events import CallResult
 
-__all__ = ["QWEN"]
-
 
 def _read(payload: Payload) -> HookEvent | None:
     return read_event(payload, result=_result(payload))

@@ -17,8 +17,6 @@ from tidegauge.coding_agents.session_transcript import (
 )
 from tidegauge.events import Call, CallResult
 
-__all__ = ["QwenTranscript"]
-
 
 class QwenTranscript(SessionTranscript):
     """A session of Qwen Code."""

@@ -10,8 +10,6 @@ from typing import Final
 from tidegauge import catalog
 from tidegauge.catalog import MetricDefinition
 
-__all__ = ["SessionCounts"]
-
 _MAX_SESSIONS: Final = 10_000
 """Sessions that are remembered: a further one of them would count again."""
 

@@ -30,8 +30,6 @@ from tidegauge.recordings.line_replay import MAX_LINE_BYTES, Line, read_lines
 from tidegauge.values.elements import MOST_OF_A_FILE
 from tidegauge.values.exact_json import bounded_json
 
-__all__ = ["AGENTS", "SessionError", "SessionPart", "find_sessions", "guess_agent", "read_session"]
-
 AGENTS: Final[Mapping[str, type[SessionTranscript]]] = MappingProxyType(
     {
         kind.agent: kind

@@ -29,8 +29,6 @@ from tidegauge.recordings.line_replay import MAX_LINE_BYTES
 from tidegauge.values.elements import MOST_OF_A_FILE
 from tidegauge.values.exact_json import bounded_json
 
-__all__ = ["FolderTail", "LinesTail", "Look", "OpencodeTail", "SessionTail", "WholeFileTail"]
-
 _HEAD_BYTES: Final = 256
 _MAX_EVENTS: Final = 1_000
 """Events that one look at a folder reads."""

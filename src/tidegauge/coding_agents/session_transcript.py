@@ -21,20 +21,6 @@ from tidegauge.instrumentation.extractors import CodingAgent
 from tidegauge.runs.extraction import extract_observation, extract_uses
 from tidegauge.values.exact_json import bounded_json
 
-__all__ = [
-    "CallingAnswer",
-    "Record",
-    "SessionError",
-    "SessionTranscript",
-    "listed",
-    "mapping",
-    "parsed_arguments",
-    "parsed_time",
-    "text_in",
-    "total_of",
-    "without_our_text",
-]
-
 Record: TypeAlias = Mapping[str, Any]
 
 _LATEST: Final = 253_402_300_799.0

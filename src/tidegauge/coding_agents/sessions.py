@@ -58,8 +58,6 @@ from tidegauge.safety.guard import guarded
 from tidegauge.values.exact_json import bounded_json
 from tidegauge.values.safe_reading import same_value, text_digest
 
-__all__ = ["HookSessions", "SessionLimits", "TokenReader"]
-
 _MAX_CALLS: Final = 1_000
 """Calls that a run remembers: open ones, and those made before."""
 

@@ -49,8 +49,6 @@ from tidegauge.recordings.line_replay import Replay
 from tidegauge.recordings.step_events import parse_line
 from tidegauge.safety.guard import guarded, internal_errors
 
-__all__ = ["FOLLOWED", "SessionFolder", "Tails", "default_folders", "read_folders"]
-
 FOLLOWED: Final = (
     "claude",
     "codex",

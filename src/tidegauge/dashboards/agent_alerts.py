@@ -42,8 +42,6 @@ from tidegauge.streaming_metrics.repetition import REPETITION_RECENT, RUN_REPETI
 from tidegauge.streaming_metrics.run_counts import RUN_STEPS, RUNS_ACTIVE
 from tidegauge.streaming_metrics.stale_score import RUN_STALE_SCORE, RUNS_STALE
 
-__all__ = ["AGENT_ALERTS", "ONSETS"]
-
 _NOW: Final = QueryScope("")
 _SHORT: Final = QueryScope("2m")
 """Window for loops that no scrape saw: two scrapes at least."""

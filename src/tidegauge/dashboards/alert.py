@@ -8,19 +8,6 @@ from typing import Final, NamedTuple
 from tidegauge.catalog import RUNBOOKS, MetricDefinition
 from tidegauge.dashboards.queries import QueryScope, total
 
-__all__ = [
-    "COUNT",
-    "FLEET",
-    "GRAFANA_URL",
-    "GROUP_NAME",
-    "INSTANCE",
-    "RUN_BOARD",
-    "Alert",
-    "Links",
-    "counted",
-    "of_worst_run",
-]
-
 GRAFANA_URL: Final = "http://localhost:3000"
 """Default URL of Grafana, in links to dashboards."""
 

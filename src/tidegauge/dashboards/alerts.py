@@ -8,8 +8,6 @@ from tidegauge.dashboards.agent_alerts import AGENT_ALERTS, ONSETS
 from tidegauge.dashboards.alert import Alert, Links
 from tidegauge.dashboards.process_alerts import PROCESS_ALERTS
 
-__all__ = ["ALERTS", "alerting_groups"]
-
 ALERTS: Final = (*ONSETS, *AGENT_ALERTS, *PROCESS_ALERTS)
 """All alerts."""
 

@@ -16,18 +16,6 @@ from tidegauge.streaming_metrics.interventions import INTERVENTIONS
 from tidegauge.streaming_metrics.loops import LOOPS
 from tidegauge.streaming_metrics.run_counts import RUNS_STARTED
 
-__all__ = [
-    "EVENTS",
-    "MATCHERS",
-    "NOW",
-    "RUNS",
-    "SHOWN",
-    "STEPS",
-    "Row",
-    "board",
-    "label_variable",
-]
-
 MATCHERS: Final = {"agent": '=~"$agent"', "task_group": '=~"$task_group"'}
 
 NOW: Final = QueryScope("", MATCHERS)

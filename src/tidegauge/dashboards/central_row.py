@@ -14,8 +14,6 @@ from tidegauge.dashboards.panels import BYTES, COUNT, SECONDS, Panel, Query
 from tidegauge.dashboards.queries import total
 from tidegauge.dashboards.visualizations import areas, bars, lines
 
-__all__ = ["central_row"]
-
 _THIRD: Final = 8
 """A third of a row's 24 columns."""
 

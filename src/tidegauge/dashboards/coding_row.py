@@ -13,8 +13,6 @@ from tidegauge.streaming_metrics.loop_cost import LOOP_TOKENS
 from tidegauge.streaming_metrics.loops import LOOPS, RUN_LOOP_REPEATS
 from tidegauge.streaming_metrics.run_counts import REFUSED_CALLS
 
-__all__ = ["coding_row", "of_coding_agents", "sessions_looping"]
-
 _HALF: Final = 12
 _EMPTY: Final = "Empty without tidegauge watch."
 

@@ -52,8 +52,6 @@ from tidegauge.streaming_metrics.recall_lag import RECALL_LAG
 from tidegauge.streaming_metrics.run_counts import FINISHED_RUN_STEPS, RUNS_ACTIVE
 from tidegauge.streaming_metrics.stale_score import STALE_SCORE
 
-__all__ = ["diagnosis"]
-
 _BY_GROUP: Final = "{{agent}} {{task_group}}"
 _LOOP_STEPS: Final = ((0.1, WATCH), (0.3, BAD))
 

@@ -63,8 +63,6 @@ from tidegauge.streaming_metrics.run_counts import (
 from tidegauge.streaming_metrics.stagnation import RUN_STAGNATION, STAGNATION
 from tidegauge.streaming_metrics.stale_score import RUNS_STALE
 
-__all__ = ["fleet"]
-
 _THRESHOLD = "{{agent}} {{task_group}}: {{score}}"
 _LOOP_STEPS = ((0.1, WATCH), (0.3, BAD))
 _LOOPING_RUNS = ((0.05, WATCH), (0.2, BAD))

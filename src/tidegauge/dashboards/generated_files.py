@@ -21,16 +21,6 @@ from tidegauge.dashboards.fleet_dashboard import fleet
 from tidegauge.dashboards.ratios import recording_groups
 from tidegauge.dashboards.run_dashboard import run
 
-__all__ = [
-    "MOUNTED_AT",
-    "PROMETHEUS_URL",
-    "alert_provisioning",
-    "dashboard_files",
-    "dashboards",
-    "rule_files",
-]
-
-
 MOUNTED_AT: Final = "/var/lib/grafana/dashboards"
 """Default folder of the dashboards in Grafana."""
 

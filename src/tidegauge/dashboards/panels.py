@@ -16,30 +16,6 @@ from grafana_foundation_sdk.models import common as shapes
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import units
 
-__all__ = [
-    "BAD",
-    "BYTES",
-    "COUNT",
-    "DATA_SOURCE",
-    "GOOD",
-    "MISSING",
-    "NEUTRAL",
-    "REPEATS",
-    "SCORE",
-    "SECONDS",
-    "SHARE",
-    "STOPPED",
-    "WATCH",
-    "ColorSteps",
-    "Panel",
-    "Query",
-    "described",
-    "named_colours",
-    "setting",
-    "stairs",
-]
-
-
 ColorSteps: TypeAlias = Sequence[tuple[float, str]]
 """Lowest value of each color; values below the first one are :data:`GOOD`."""
 

@@ -8,8 +8,6 @@ from tidegauge import catalog
 from tidegauge.dashboards.alert import FLEET, INSTANCE, Alert, counted
 from tidegauge.dashboards.queries import PROCESS, QueryScope, new_events, total
 
-__all__ = ["PROCESS_ALERTS"]
-
 _NOW: Final = QueryScope("")
 _EVENTS: Final = QueryScope("5m")
 """Window of alerts on single events: a few scrapes. Then ``keep_firing`` holds them."""

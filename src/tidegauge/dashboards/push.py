@@ -14,8 +14,6 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from tidegauge.errors import TidegaugeError
 
-__all__ = ["PushError", "push"]
-
 _TIMEOUT_SECONDS: Final = 10
 _MAX_ANSWER_BYTES: Final = 65_536
 

@@ -8,8 +8,6 @@ from typing import Final
 
 from tidegauge.catalog import GROUP_LABELS, STARTED, MetricDefinition
 
-__all__ = ["GROUP", "PROCESS", "QueryScope", "new_events", "quantile", "total", "wilson_interval"]
-
 GROUP: Final = GROUP_LABELS
 """Labels of alerts and recording rules: those of nearly every metric."""
 

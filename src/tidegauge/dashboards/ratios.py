@@ -29,40 +29,6 @@ from tidegauge.streaming_metrics.run_counts import RUNS_FINISHED, RUNS_STARTED, 
 from tidegauge.streaming_metrics.success import SUCCESS_TURN
 from tidegauge.streaming_metrics.tide_loops import TIDE_CYCLE_STEPS, TIDE_LOOP_STEPS
 
-__all__ = [
-    "ACTION_ENTROPY",
-    "AUV",
-    "BACKTRACK_RATIO",
-    "BEHAVIOR_ERROR",
-    "CUT_SHORT_RATIO",
-    "ENDURANCE",
-    "EXCEEDED_RATIO",
-    "JUDGED_SCORE",
-    "LOOP_RATIO",
-    "LOOP_TIME_RATIO",
-    "LOW_SCORES",
-    "MEAN_STEP_SECONDS",
-    "NOVELTY_RATIO",
-    "PREMATURE_HALT_RATIO",
-    "RATIOS",
-    "RECURRENCE_RATIO",
-    "REPETITION_RATIO",
-    "SUCCESS_RATE",
-    "TIDE_CYCLE_RATIO",
-    "TIDE_LOOP_RATIO",
-    "USUAL_LOOP_RATIO",
-    "USUAL_SUCCESS_RATE",
-    "Ratio",
-    "Term",
-    "auv_bound",
-    "loop_action_share",
-    "memory_index",
-    "ratio",
-    "recorded",
-    "recording_groups",
-    "success_curve",
-]
-
 
 class Term(NamedTuple):
     """A counter of a ratio, and its series."""

@@ -32,9 +32,6 @@ from tidegauge.streaming_metrics.run_counts import RUN_STEPS, STEP_DURATION
 from tidegauge.streaming_metrics.stagnation import RUN_STAGNATION
 from tidegauge.streaming_metrics.stale_score import RUN_STALE_SCORE, STALE_SCORE_MAX
 
-__all__ = ["run"]
-
-
 _RUN: Final = QueryScope("", {**MATCHERS, "run": '="$run"'})
 _PLACES: Final = 12
 _STALE: Final = ((5, WATCH), (10, BAD))

@@ -33,21 +33,6 @@ from tidegauge.dashboards.panels import (
     stairs,
 )
 
-__all__ = [
-    "Column",
-    "amounts",
-    "areas",
-    "bars",
-    "big_number",
-    "by_number",
-    "grid",
-    "lines",
-    "ranking",
-    "stretches",
-    "turns_over_time",
-    "with_band",
-]
-
 
 def lines(
     title: str,

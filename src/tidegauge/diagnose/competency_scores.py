@@ -14,15 +14,6 @@ import orjson
 
 from tidegauge.errors import ConfigurationError, MissingExtraError
 
-__all__ = [
-    "Agreement",
-    "CompetencyScore",
-    "agreement",
-    "agreements",
-    "overall_scores",
-    "read_scores",
-]
-
 
 class CompetencyScore(NamedTuple):
     """One competency of one run.

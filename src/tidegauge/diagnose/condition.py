@@ -13,8 +13,6 @@ from typing import Any, Final, TypeAlias
 
 from tidegauge.errors import ConfigurationError
 
-__all__ = ["Condition"]
-
 _Fields: TypeAlias = Mapping[str, Any]
 _Term: TypeAlias = Callable[[_Fields], Any]
 

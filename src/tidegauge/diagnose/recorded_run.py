@@ -10,8 +10,6 @@ from tidegauge.streaming_metrics import RunReport
 from tidegauge.streaming_metrics.auv import auv_contribution
 from tidegauge.streaming_metrics.records import FinishedRun
 
-__all__ = ["FIELDS", "ReportedRun", "ReportedStep", "fields_of"]
-
 FIELDS = (
     "run",
     "agent",

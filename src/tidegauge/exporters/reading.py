@@ -34,21 +34,6 @@ from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
 from tidegauge.streaming_metrics.snapshot import GroupSnapshot, Snapshot
 from tidegauge.streaming_metrics.trouble import SEVERITY, TROUBLES, Trouble
 
-__all__ = [
-    "MAX_LABEL",
-    "MAX_RUNS",
-    "Exporter",
-    "Family",
-    "More",
-    "PlaceLabel",
-    "Reader",
-    "Row",
-    "cumulative",
-    "label_value",
-    "read_families",
-    "visible",
-]
-
 MAX_RUNS: Final = 20
 """Number of active runs with their own series."""
 

@@ -29,8 +29,6 @@ from tidegauge.fleet.partition import Partition, PartitionCounts
 from tidegauge.fleet.producer import ConsumedMessage, Topics, WorkerProducer, utf8
 from tidegauge.safety.guard import internal_errors
 
-__all__ = ["FleetApplication"]
-
 _TICK_SECONDS: Final = 0.05
 _QUIET_SECONDS: Final = 5.0
 """After this long without a message a log has been read to its end, whatever its offsets say: some

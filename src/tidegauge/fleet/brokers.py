@@ -11,15 +11,6 @@ from typing import Any, Final
 
 from tidegauge.errors import ConfigurationError, MissingExtraError
 
-__all__ = [
-    "BrokerErrors",
-    "ThrottledLog",
-    "check_topic",
-    "client_config",
-    "failure",
-    "new_producer",
-]
-
 _logger = logging.getLogger("tidegauge")
 _QUIET_SECONDS: Final = 60.0
 _HOPELESS: Final = frozenset({"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"})

@@ -26,8 +26,6 @@ from tidegauge.fleet.transport import (
 from tidegauge.safety.critical import here, reset_after_fork
 from tidegauge.safety.guard import guarded, log
 
-__all__ = ["DecisionClient", "OnDecision", "WorkerRun"]
-
 _ACTIONS: Final = frozenset(get_args(Intervention))
 _LONGEST_PAUSE: Final = 30.0
 _SHORTEST_PAUSE: Final = 0.05

@@ -21,9 +21,6 @@ from tidegauge.fleet.brokers import ThrottledLog
 from tidegauge.fleet.fields import MessageError, Reason
 from tidegauge.fleet.kafka_records import DecisionAction, DecisionRecord, read_decision
 
-__all__ = ["DecisionCache", "DecisionCounts", "DecisionTable", "etag"]
-
-
 _SEVERITY: Final[dict[DecisionAction, int]] = {
     "ended": 0,
     "go_on": 1,

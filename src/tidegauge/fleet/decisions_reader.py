@@ -29,8 +29,6 @@ except ImportError as error:
 from tidegauge.fleet.brokers import ThrottledLog
 from tidegauge.fleet.decision_cache import DecisionCache
 
-__all__ = ["DecisionsReader"]
-
 _PROPERTIES: Final = {
     "group.id": "tidegauge-decisions",  # the library requires one; no group is joined
     "fetch.wait.max.ms": 50,  # some brokers respond after this time, even with data

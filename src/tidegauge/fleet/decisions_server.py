@@ -23,8 +23,6 @@ from tidegauge.net.listener import Listener, Tls
 from tidegauge.net.token import BearerToken
 from tidegauge.safety.guard import internal_errors
 
-__all__ = ["DecisionsServer"]
-
 _DECISIONS: Final = "/v1/decisions"
 _JSON: Final = "application/json"
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

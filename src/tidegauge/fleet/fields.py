@@ -8,8 +8,6 @@ from typing import Any, Final, Literal, TypeAlias
 from tidegauge.errors import TidegaugeError
 from tidegauge.values.exact_json import bounded_json
 
-__all__ = ["VERSION", "Fields", "MessageError", "Reason"]
-
 Reason: TypeAlias = Literal["malformed", "version", "key", "invalid"]
 Fields: TypeAlias = Mapping[str, Any]
 

@@ -28,8 +28,6 @@ from tidegauge.foreign_spans.span import SpanData
 from tidegauge.recordings.encoding import ContentEncoder
 from tidegauge.safety.guard import guarded
 
-__all__ = ["Gateway", "GatewaySettings"]
-
 _POLL_SECONDS: Final = 0.1
 _PURGE_SECONDS: Final = 2.0
 _MAX_MESSAGE: Final = 1_000_000

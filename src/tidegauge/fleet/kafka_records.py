@@ -32,24 +32,6 @@ from tidegauge.foreign_spans.span import SpanData
 from tidegauge.recordings.encoding import encoded
 from tidegauge.recordings.step_events import OpenStep, RecordedStep, StepEvent, parse_event
 
-__all__ = [
-    "CLOCK_KEY",
-    "MAX_DECISION_BYTES",
-    "NAMES_KEY",
-    "ChangelogRecord",
-    "DecisionAction",
-    "DecisionRecord",
-    "Message",
-    "ended_run",
-    "is_snapshot",
-    "load_changelog_record",
-    "marker_key",
-    "read_decision",
-    "read_message",
-    "record_key",
-    "snapshot_key",
-]
-
 
 class Message(NamedTuple):
     """A valid message.

@@ -12,8 +12,6 @@ from tidegauge.fleet.span_encoding import encode_spans
 from tidegauge.receivers.decoding import MalformedRequestError, decode_protobuf
 from tidegauge.recordings.encoding import ContentEncoder
 
-__all__ = ["from_otlp"]
-
 
 def from_otlp(key: bytes | None, value: bytes | None, encoder: ContentEncoder) -> bytes:
     """The message that a gateway would have written.

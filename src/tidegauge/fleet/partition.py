@@ -38,8 +38,6 @@ from tidegauge.foreign_spans.span import SpanData
 from tidegauge.receivers.assembly import ASSEMBLY_LIMITS, Assembly, AssemblyLimits
 from tidegauge.safety.guard import guarded, internal_errors
 
-__all__ = ["MAX_STATE_BYTES", "Changes", "Partition", "PartitionCounts"]
-
 Changes: TypeAlias = Mapping[bytes, bytes | None]
 """Changes of the changelog by key; ``None``: delete the record."""
 

@@ -31,8 +31,6 @@ from tidegauge.streaming_metrics import Engine, EventLog, RunReport
 from tidegauge.streaming_metrics.normalise import volatile
 from tidegauge.tracer import SpanFactory
 
-__all__ = ["Worker", "WorkerSettings"]
-
 _STUCK_SECONDS: Final = 60.0
 _WATCH_SECONDS: Final = 1.0
 

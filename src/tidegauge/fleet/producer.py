@@ -8,8 +8,6 @@ from confluent_kafka import KafkaError, KafkaException
 
 from tidegauge.fleet.fields import MessageError
 
-__all__ = ["ConsumedMessage", "Topics", "WorkerProducer", "utf8"]
-
 
 class ConsumedMessage(NamedTuple):
     """A message as it was consumed."""

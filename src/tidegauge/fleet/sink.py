@@ -15,8 +15,6 @@ from tidegauge.safety.critical import here
 from tidegauge.streaming_metrics import RunReport, run_entry
 from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start
 
-__all__ = ["FleetSink", "Produce"]
-
 _KEPT: Final = ("trace_id", "parent", "children", "decision", "decided")
 
 Produce: TypeAlias = Callable[[Literal["summary", "decision"], str, bytes], None]

@@ -14,8 +14,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
-__all__ = ["UPGRADES", "VERSION", "RunSnapshot", "Upgrade"]
-
 VERSION: Final = 1
 """Increase it when the meaning of the data changes, and add to :data:`UPGRADES`."""
 

@@ -23,8 +23,6 @@ from tidegauge.foreign_spans.span import (
 )
 from tidegauge.runs.turn_calls import ChosenCall
 
-__all__ = ["decode_spans"]
-
 _NOTHING: Final[Attributes] = {}
 _OTHERS: Final[Attributes] = {"": None}
 """Attributes of a span without a marker attribute."""

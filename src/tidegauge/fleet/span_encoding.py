@@ -39,8 +39,6 @@ from tidegauge.foreign_spans.span import (
 )
 from tidegauge.recordings.encoding import ContentEncoder
 
-__all__ = ["TYPE", "encode_span", "encode_spans", "spans_message"]
-
 TYPE: Final = "spans"
 
 _SERVICE, _HOST = "service.name", "host.id"

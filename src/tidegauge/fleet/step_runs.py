@@ -18,8 +18,6 @@ from tidegauge.fleet.kafka_records import Message, read_message
 from tidegauge.recordings.line_replay import Replay
 from tidegauge.safety.guard import guarded
 
-__all__ = ["Reject", "StepRuns"]
-
 Reject: TypeAlias = Callable[[Message, str], None]
 """Called with an accepted message that turns out to be invalid, and why."""
 

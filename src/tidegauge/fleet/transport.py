@@ -13,15 +13,6 @@ from urllib.parse import urlencode, urlsplit
 
 from tidegauge.errors import ConfigurationError
 
-__all__ = [
-    "MAX_IDS",
-    "MAX_ID_BYTES",
-    "MAX_WAIT_SECONDS",
-    "Decisions",
-    "DecisionsTransport",
-    "RequestFailedError",
-]
-
 MAX_IDS: Final = 64
 """Limit of the ids in a request; client and server obey it."""
 

@@ -11,8 +11,6 @@ import re
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
-__all__ = ["AgentNames", "plain_name"]
-
 _MAX_KEYS: Final = 1_000
 _ID: Final = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-|[0-9a-fA-F]{12,}|\d{5,}|[{}]")
 _OPERATIONS: Final = ("invoke_agent", "invoke_workflow", "execute_task")

@@ -14,8 +14,6 @@ from tidegauge.events import ABSENT, CallResult, made
 from tidegauge.foreign_spans.json_values import HUMAN, parsed, text
 from tidegauge.runs.turn_calls import ChosenCall
 
-__all__ = ["answers_in", "calls_in", "last_text", "messages", "task_in"]
-
 _MAX_MESSAGES: Final = 20_000
 _LISTS: Final = (list, tuple)
 _MODEL: Final = ("assistant", "model", "ai")

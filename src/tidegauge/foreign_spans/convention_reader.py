@@ -26,16 +26,6 @@ from tidegauge.foreign_spans.conventions import (
 from tidegauge.foreign_spans.conventions.convention import Convention
 from tidegauge.foreign_spans.span import Attributes, KnownSpan, SpanData
 
-__all__ = [
-    "CONVENTIONS",
-    "MARKER_ATTRIBUTES",
-    "OUR_SCOPE",
-    "convention_of",
-    "looks_like_agent",
-    "may_enclose_run",
-    "read_span",
-]
-
 OUR_SCOPE: Final = "tidegauge"
 """Scope of our own spans: their steps are reported apart, and they are never read again."""
 

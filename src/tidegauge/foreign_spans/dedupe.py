@@ -34,16 +34,6 @@ from tidegauge.foreign_spans.span import (
 )
 from tidegauge.runs.turn_calls import ChosenCall
 
-__all__ = [
-    "MAX_SKEW",
-    "Interval",
-    "SeenModel",
-    "memory_of",
-    "same_arguments",
-    "same_call_elsewhere",
-    "same_model_call",
-]
-
 MAX_SKEW: Final = 1_000_000_000
 """Nanoseconds that the clocks of two hosts may be apart, where only times show what is one call."""
 

@@ -26,21 +26,6 @@ from tidegauge.foreign_spans.span import (
 )
 from tidegauge.runs.recorder import RecordedRun, Recorder
 
-__all__ = [
-    "MAX_DEPTH",
-    "Earliest",
-    "ExternalRun",
-    "Node",
-    "OpenSpan",
-    "RunDefaults",
-    "child_root",
-    "ending",
-    "open_run",
-    "root_of",
-    "service_of",
-    "tool_around",
-]
-
 MAX_DEPTH: Final = 1_000
 """How many spans around another are looked at."""
 

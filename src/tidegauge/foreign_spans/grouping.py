@@ -61,8 +61,6 @@ from tidegauge.foreign_spans.span import (
 from tidegauge.runs.recorder import Recorder, new_run_id
 from tidegauge.safety.critical import here, reset_after_fork
 
-__all__ = ["MAX_OPEN_SPANS", "Grouping", "RecentModels"]
-
 MAX_OPEN_SPANS: Final = 100_000
 _MAX_RECENT: Final = 1_000
 _MAX_RECENT_OF_TRACE: Final = 64

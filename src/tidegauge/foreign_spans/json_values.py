@@ -13,27 +13,6 @@ from tidegauge.foreign_spans.span import Attributes, SpanData
 from tidegauge.redact import python_literal
 from tidegauge.values.exact_json import exact_json
 
-__all__ = [
-    "HUMAN",
-    "STOPPED",
-    "control_flow",
-    "error_type",
-    "failure_text",
-    "integer",
-    "json_value",
-    "labels",
-    "langchain_result",
-    "langchain_task",
-    "langchain_tool_message",
-    "last_content",
-    "mapping",
-    "numbered",
-    "parsed",
-    "python_value",
-    "text",
-    "tool_message_text",
-]
-
 HUMAN: Final = ("user", "human")
 
 _LABELS: Final = tuple(

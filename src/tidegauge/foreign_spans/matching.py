@@ -46,8 +46,6 @@ from tidegauge.runs.turns import TurnTracker
 from tidegauge.safety.critical import here
 from tidegauge.safety.guard import guarded
 
-__all__ = ["MAX_SHOWN_BYTES", "SpanCall", "SpanTurn", "SpanTurns"]
-
 _MAX_RECENT: Final = 64
 MAX_SHOWN_BYTES: Final = 1024 * 1024
 """Limit of the memory of the arguments of calls that a run remembers because they may be shown

@@ -16,8 +16,6 @@ from tidegauge.events import ABSENT
 from tidegauge.foreign_spans.span import UNKNOWN_ARGUMENTS, Attributes
 from tidegauge.values.attributes import exact_text
 
-__all__ = ["MAX_READ", "LiveAttributes", "plain_attributes", "plain_name", "plain_value"]
-
 MAX_READ: Final = 1 << 20
 """Characters that are looked into; a longer text is only ever passed on."""
 

@@ -12,22 +12,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from tidegauge.events import ABSENT, CallResult
 from tidegauge.runs.turn_calls import ChosenCall
 
-__all__ = [
-    "CALLS",
-    "NO_INFO",
-    "UNKNOWN_ARGUMENTS",
-    "AgentSpan",
-    "Announcement",
-    "Attributes",
-    "KnownSpan",
-    "ModelSpan",
-    "ReadSpan",
-    "RunInfo",
-    "SpanData",
-    "ToolSpan",
-    "clock_of",
-]
-
 Attributes: TypeAlias = Mapping[str, Any]
 
 UNKNOWN_ARGUMENTS: Final[list[object]] = []

@@ -28,8 +28,6 @@ from tidegauge.safety.critical import defer, interrupted
 from tidegauge.safety.guard import guarded, internal_errors
 from tidegauge.values.safe_reading import is_a
 
-__all__ = ["agent", "tool"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 Success: TypeAlias = Callable[[Any], bool | None]

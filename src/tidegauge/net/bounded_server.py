@@ -28,8 +28,6 @@ from tidegauge.net.hosts import AllowedHosts
 from tidegauge.net.listener import Listener, Tls
 from tidegauge.safety.guard import internal_errors
 
-__all__ = ["BoundedHandler", "BoundedServer", "Request", "Response"]
-
 _PIECE: Final = 65_536
 _READ: Final = 1_048_576
 _MAX_LINE_BYTES: Final = 16_384

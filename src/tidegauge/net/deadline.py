@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["TimedSocket"]
-
 
 class TimedSocket(io.RawIOBase):
     """The reading side of a socket.

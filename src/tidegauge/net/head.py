@@ -14,8 +14,6 @@ from http import HTTPStatus
 from io import BufferedReader
 from typing import Any, Final
 
-__all__ = ["RejectedRequestError", "read_head"]
-
 _MAX_BYTES: Final = 65_536
 _MAX_HEADERS: Final = 100
 _FIRST: Final = re.compile(rb"[A-Z]+ ([\x21-\x7e]+) HTTP/([0-9]\.[0-9])\r\n")

@@ -17,8 +17,6 @@ from urllib.parse import urlsplit
 from tidegauge.errors import ConfigurationError
 from tidegauge.net.head import RejectedRequestError
 
-__all__ = ["AllowedHosts", "is_any_address", "is_loopback"]
-
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]*)?", re.IGNORECASE)
 
 

@@ -8,9 +8,6 @@ from typing import NamedTuple, TypeAlias
 
 from tidegauge.errors import ConfigurationError
 
-__all__ = ["Listener", "Tls"]
-
-
 FilePath: TypeAlias = str | os.PathLike[str]
 
 

@@ -8,8 +8,6 @@ from http import HTTPStatus
 from tidegauge.errors import ConfigurationError
 from tidegauge.net.head import RejectedRequestError
 
-__all__ = ["BearerToken"]
-
 
 class BearerToken:
     """The token that clients must send.

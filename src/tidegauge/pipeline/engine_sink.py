@@ -21,8 +21,6 @@ from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep
 from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.values import ValueCache
 
-__all__ = ["EngineSink"]
-
 _REPORTED: Final = [name for name in RunSummary._fields if name != "troubles"]
 
 

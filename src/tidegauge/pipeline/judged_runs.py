@@ -30,8 +30,6 @@ from tidegauge.streaming_metrics.buckets import Buckets
 from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.tracer import send_evaluation
 
-__all__ = ["JudgedRuns"]
-
 _MAX_RUNS: Final = 500
 
 

@@ -17,8 +17,6 @@ from typing import Any, Final
 
 from tidegauge.safety.guard import guarded
 
-__all__ = ["ProcessEnd"]
-
 _LAST: Final = -100
 """Priority of a finalizer of ``multiprocessing``: after those of the user and of its queues."""
 

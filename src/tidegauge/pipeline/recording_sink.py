@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tidegauge.streaming_metrics import RunReport
     from tidegauge.streaming_metrics.run import MeasuredRun
 
-__all__ = ["RecordingSink"]
-
 
 class RecordingSink:
     """An :class:`EngineSink` whose events are also written as lines, in the engine's order.

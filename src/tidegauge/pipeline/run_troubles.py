@@ -11,8 +11,6 @@ from typing import Final
 from tidegauge.safety.critical import here, reset_after_fork
 from tidegauge.streaming_metrics import RunReport
 
-__all__ = ["RunTroubles"]
-
 _MAX_GROUPS: Final = 200
 _ENDS: Final = ("stopped", "error", "failure")
 _LAST: Final = 1_000

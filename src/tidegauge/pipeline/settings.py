@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from tidegauge.runs.extraction import Extractor
     from tidegauge.tracer import Redact
 
-__all__ = ["KINDS", "FilePath", "RunStorePlace", "Settings"]
-
 FilePath: TypeAlias = str | os.PathLike[str]
 HostName: TypeAlias = str
 Key: TypeAlias = bytes

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from tidegauge.pipeline.stored_runs import StoredRuns
     from tidegauge.recordings import LineWriter
 
-__all__ = ["Pipeline", "configure", "flush"]
-
 D = TypeVar("D")
 
 _SPAN_CONTENT: Final = ("SPAN_ONLY", "SPAN_AND_EVENT")

@@ -22,8 +22,6 @@ from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_star
 from tidegauge.values import failure_text
 from tidegauge.values.safe_reading import text_digest
 
-__all__ = ["StoredRuns"]
-
 R = TypeVar("R")
 D = TypeVar("D")
 

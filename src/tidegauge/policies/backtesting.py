@@ -21,17 +21,6 @@ from tidegauge.policies.calibration import Guarantee
 from tidegauge.policies.net_effect import Costs
 from tidegauge.policies.trace import RunTrace
 
-__all__ = [
-    "BASELINES",
-    "Backtest",
-    "BacktestRow",
-    "BacktestSummary",
-    "BootstrapMean",
-    "backtest",
-    "backtest_thresholds",
-    "summarise",
-]
-
 BASELINES: Final = ("steps", "steps_begun")
 """The scores that all others are compared with: steps completed so far, and steps begun."""
 

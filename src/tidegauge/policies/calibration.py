@@ -36,8 +36,6 @@ from tidegauge.policies.shift import spread
 from tidegauge.policies.thresholds import Threshold
 from tidegauge.policies.trace import RunTrace
 
-__all__ = ["By", "CalibratedGroup", "Guarantee", "GuaranteeKind", "calibrate"]
-
 By: TypeAlias = Literal["agent", "task_group"]
 GuaranteeKind: TypeAlias = Literal["marginal", "pac"]
 

@@ -19,8 +19,6 @@ from tidegauge.policies.shift import ShiftCheck
 from tidegauge.policies.thresholds import Threshold, Thresholds
 from tidegauge.safety.critical import here, reset_after_fork
 
-__all__ = ["Crossings"]
-
 
 class Crossings:
     """Counts the finished runs that a threshold applies to, and those that exceeded it.

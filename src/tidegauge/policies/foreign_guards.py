@@ -27,8 +27,6 @@ from typing import Final, NamedTuple
 
 from tidegauge.streaming_metrics.declaration import StopKind
 
-__all__ = ["FOREIGN_GUARDS", "ForeignGuard", "GuardedCall", "loopbrake_score"]
-
 
 class GuardedCall(NamedTuple):
     """A call as guards see it.

@@ -7,8 +7,6 @@ import stat
 
 from tidegauge.errors import ConfigurationError
 
-__all__ = ["content_of"]
-
 
 def content_of(path: str | os.PathLike[str], what: str, *, megabytes: int) -> bytes:
     """The content of a regular file.

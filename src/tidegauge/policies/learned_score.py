@@ -26,17 +26,6 @@ from tidegauge.policies.rule import AnySignals
 from tidegauge.streaming_metrics.features import FEATURES, RunFeatures
 from tidegauge.streaming_metrics.stagnation import stagnation_in_words, stagnation_of
 
-__all__ = [
-    "FORMAT",
-    "LEARNED",
-    "WORDS",
-    "LearnedScore",
-    "LearnedWeights",
-    "Number",
-    "read_score",
-    "task_mark",
-]
-
 LEARNED: Final = "learned"
 """The name of every learned score, in policies and metrics."""
 

@@ -30,20 +30,6 @@ from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.features import FEATURES, RunFeatures
 from tidegauge.streaming_metrics.packed_runs import PackedRuns
 
-__all__ = [
-    "BUCKETS",
-    "LEAST",
-    "OTHERS",
-    "Example",
-    "ExampleSink",
-    "FeatureTable",
-    "Fitted",
-    "LearnedGroup",
-    "fit",
-    "learn",
-    "score_document",
-]
-
 BUCKETS: Final = 256
 """Into how many buckets the words of each kind go."""
 

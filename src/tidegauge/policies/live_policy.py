@@ -15,8 +15,6 @@ from tidegauge.streaming_metrics.live_signals import LiveSignals
 from tidegauge.streaming_metrics.metric import Stateful
 from tidegauge.streaming_metrics.run import MeasuredRun
 
-__all__ = ["LivePolicy", "RunPolicy", "advise"]
-
 _MAX_NAME: Final = 100
 _BLOCKED: Final = "This call was not run"
 _WAIT: Final = "If you wait for something, wait longer between looks."

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from tidegauge.policies.trace import RunTrace
 
-__all__ = ["Costs"]
-
 _MILLION = 1e6
 
 

@@ -17,8 +17,6 @@ from tidegauge.policies.thresholds import Threshold, Thresholds
 from tidegauge.streaming_metrics.registry import SIGNALS
 from tidegauge.streaming_metrics.run import MeasuredRun
 
-__all__ = ["Policy"]
-
 _Bar: TypeAlias = tuple[Callable[[MeasuredRun], float | None], float, bool, tuple[str, str]]
 """A rule on the step path: the reader of its signal, the threshold, whether it holds at or below
 the threshold, and its intervention if that is counted only once."""

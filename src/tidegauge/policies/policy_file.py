@@ -41,8 +41,6 @@ from tidegauge.policies.policy import Policy
 from tidegauge.policies.rule import Rule
 from tidegauge.policies.thresholds import Threshold
 
-__all__ = ["FORMAT", "PolicyFile", "read_policy", "run_mark", "write_policy"]
-
 FORMAT: Final = 2
 """Format of the file; others are rejected. In format 1, a loop was what TIDE calls one."""
 

@@ -15,19 +15,6 @@ from tidegauge.events import Signals
 from tidegauge.streaming_metrics.live_signals import LiveSignals
 from tidegauge.streaming_metrics.registry import SIGNALS
 
-__all__ = [
-    "ACTIONS",
-    "DEFAULT_RULES",
-    "AnySignals",
-    "Guard",
-    "PolicyAction",
-    "Rule",
-    "guard_rules",
-    "is_drawn",
-    "parse_rules",
-    "with_guard",
-]
-
 PolicyAction: TypeAlias = Literal["observe", "nudge", "block", "stop"]
 Guard: TypeAlias = Literal["watch", "stuck"]
 

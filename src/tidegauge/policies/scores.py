@@ -21,8 +21,6 @@ from tidegauge.streaming_metrics.declaration import Signal, StopKind
 from tidegauge.streaming_metrics.registry import SIGNALS
 from tidegauge.streaming_metrics.stagnation import stagnation_in_words, stagnation_of
 
-__all__ = ["SCORES", "Score", "score_named", "score_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Score:

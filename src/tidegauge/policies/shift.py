@@ -15,8 +15,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["LEAST_RUNS", "SHIFTED", "ShiftCheck", "kolmogorov_smirnov", "spread"]
-
 LEAST_RUNS: Final = 50
 """Successful runs that one comparison takes."""
 

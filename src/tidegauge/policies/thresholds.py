@@ -13,8 +13,6 @@ from tidegauge.policies.learned_score import LEARNED, LearnedScore
 from tidegauge.policies.rule import AnySignals, PolicyAction, is_drawn
 from tidegauge.policies.scores import Score, score_named, score_of
 
-__all__ = ["Threshold", "Thresholds"]
-
 _ACTIONS: Final = ("observe", "nudge", "stop")
 
 

@@ -31,9 +31,6 @@ from tidegauge.policies.scores import Score, score_named
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.packed_runs import PackedRuns
 
-__all__ = ["RULES", "Crossing", "RunTrace", "TraceSink"]
-
-
 RULES: Final = "rules"
 """The rules of a policy as a score of a trace: 1 from the first time that one held."""
 

@@ -60,8 +60,6 @@ from tidegauge.foreign_spans.span import (
 from tidegauge.receivers.deciding import decide
 from tidegauge.runs.recorder import Recorder
 
-__all__ = ["ArrivedSpans"]
-
 _NOTHING: Final[Mapping[str, Any]] = {}
 _MAX_NAMED: Final = 100_000
 """Limit of the remembered traces that a run has its id from."""

@@ -41,8 +41,6 @@ from tidegauge.runs.current import get_recorder
 from tidegauge.runs.recorder import Recorder
 from tidegauge.safety.guard import guarded, log
 
-__all__ = ["ASSEMBLY_LIMITS", "Assembly", "AssemblyLimits"]
-
 _MAX_FINISHED: Final = 50_000
 
 # What these take, about: a trace, each of its spans, one that has ended.

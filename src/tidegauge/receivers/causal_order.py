@@ -18,8 +18,6 @@ from tidegauge.foreign_spans.span import ModelSpan, SpanData, ToolSpan, clock_of
 from tidegauge.receivers.held_spans import order
 from tidegauge.runs.turn_calls import ChosenCall
 
-__all__ = ["in_causal_order"]
-
 _MAX_SPANS: Final = 20_000
 """Limit of the spans of a trace that are compared at once."""
 

@@ -17,8 +17,6 @@ from tidegauge.foreign_spans.span import (
     clock_of,
 )
 
-__all__ = ["decide"]
-
 _ENOUGH: Final = 4
 """How many open spans, one after the other, show that spans inside a run are not sent."""
 

@@ -51,29 +51,6 @@ from tidegauge.values.elements import (
     shape_of,
 )
 
-__all__ = [
-    "EVENT_NAME",
-    "MAX_DEPTH",
-    "MAX_EVENTS",
-    "NOT_READ",
-    "READ_LIMITS",
-    "REMOTE",
-    "Decoded",
-    "DecodedSpans",
-    "Encoding",
-    "MalformedRequestError",
-    "OverloadedRequestError",
-    "ReadLimits",
-    "Reading",
-    "Signal",
-    "decode_logs_protobuf",
-    "decode_protobuf",
-    "event_details",
-    "event_name",
-    "kind_of",
-    "may_be_sampled",
-]
-
 Encoding: TypeAlias = Literal["protobuf", "json"]
 Signal: TypeAlias = Literal["traces", "logs"]
 

@@ -16,8 +16,6 @@ from tidegauge.receivers.decoding import Encoding
 from tidegauge.receivers.senders import Forwarding, RejectedError, RetryError, new_sender
 from tidegauge.safety.guard import guarded
 
-__all__ = ["Forwarder"]
-
 _FIRST_BACKOFF: Final = 0.5
 _LONGEST_BACKOFF: Final = 8.0
 

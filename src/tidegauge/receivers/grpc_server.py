@@ -32,8 +32,6 @@ from google.protobuf.duration_pb2 import Duration  # type: ignore[import-untyped
 from google.rpc.error_details_pb2 import RetryInfo  # type: ignore[import-untyped]
 from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 
-__all__ = ["GrpcServer"]
-
 _PACKAGE: Final = "opentelemetry.proto.collector"
 _GZIP: Final = b"\x1f\x8b"
 _DEFLATE: Final = b"\x78"

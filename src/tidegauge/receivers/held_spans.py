@@ -15,8 +15,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from tidegauge.foreign_spans.span import Attributes, SpanData, clock_of
 
-__all__ = ["HeldSpans", "order"]
-
 _Heap: TypeAlias = list[tuple[int, int]]
 """Traces with held spans of a host: (end of a span, before which none of them ended, trace id)."""
 

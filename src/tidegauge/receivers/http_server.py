@@ -21,8 +21,6 @@ from tidegauge.receivers.request_handler import (
     decompress,
 )
 
-__all__ = ["HttpServer"]
-
 _SIGNALS: Final[dict[str, Signal]] = {"/v1/traces": "traces", "/v1/logs": "logs"}
 _IGNORED: Final = ("/v1/metrics",)
 _TYPES: Final[dict[str, Encoding]] = {

@@ -35,8 +35,6 @@ from tidegauge.receivers.span_events import SpanEvents
 from tidegauge.runs.recorder import Recorder
 from tidegauge.tracer import SpanFactory
 
-__all__ = ["InspectedRun", "InspectedSpan", "InspectedTrace", "inspect_spans"]
-
 _NANOSECONDS: Final = 1e9
 _DROPPED: Final[Mapping[str, str]] = {
     "no_agent": "no step (no_run): no agent, chain or workflow is around it",

@@ -35,8 +35,6 @@ from tidegauge.receivers.decoding import (
 from tidegauge.values.elements import TooManyElementsError
 from tidegauge.values.exact_json import bounded_json
 
-__all__ = ["decode_json", "decode_logs_json"]
-
 _ERROR: Final = (2, "2", "STATUS_CODE_ERROR")
 _NOTHING: Final[Attributes] = {}
 

@@ -12,8 +12,6 @@ from tidegauge.foreign_spans.span import AgentSpan, KnownSpan, ModelSpan, SpanDa
 from tidegauge.receivers.held_spans import order
 from tidegauge.receivers.parentless_runs import ParentlessRuns
 
-__all__ = ["OpenTrace"]
-
 _MAX_CHOSEN: Final = 1_000
 """Limit of the remembered ids of calls that models have chosen."""
 

@@ -10,8 +10,6 @@ from collections import OrderedDict
 from collections.abc import Container, Mapping
 from typing import Final
 
-__all__ = ["ParentlessRuns"]
-
 _MAX_RUNS: Final = 1_000
 
 

@@ -8,8 +8,6 @@ from typing import Final, NamedTuple
 from tidegauge.foreign_spans.convention_reader import read_span
 from tidegauge.foreign_spans.span import KnownSpan, SpanData
 
-__all__ = ["PendingCall", "PendingCalls"]
-
 _MAX_CALLS: Final = 1_000
 """Limit of the calls that wait for one span."""
 

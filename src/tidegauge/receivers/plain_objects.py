@@ -17,8 +17,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
-__all__ = ["Kept", "PlainObjects"]
-
 Plain: TypeAlias = Any
 _PLAIN: Final = frozenset({type(None), bool, str})
 _LEAST: Final = -(1 << 63)  # of the integers that JSON has everywhere

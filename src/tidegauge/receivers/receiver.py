@@ -23,8 +23,6 @@ from tidegauge.receivers.span_queue import SpanQueue
 if TYPE_CHECKING:
     from tidegauge.receivers.grpc_server import GrpcServer
 
-__all__ = ["Receiver", "ReceiverSettings"]
-
 _ANSWERING: Final = 0.1
 """Share of the time for stopping in which each listener answers the requests that it has begun."""
 

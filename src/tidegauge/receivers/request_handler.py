@@ -29,16 +29,6 @@ from tidegauge.receivers.decoding import (
 from tidegauge.receivers.forwarding import Forwarder
 from tidegauge.receivers.json_decoding import decode_json, decode_logs_json
 
-__all__ = [
-    "RETRY_SECONDS",
-    "BusyError",
-    "RequestHandler",
-    "RequestMemory",
-    "SpanConsumer",
-    "TooLargeError",
-    "decompress",
-]
-
 RETRY_SECONDS: Final = 1
 """Seconds after which a sender should try again, if there was no room."""
 

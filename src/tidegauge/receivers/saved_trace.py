@@ -31,8 +31,6 @@ from tidegauge.runs.recorder import RecordedRun, Recorder
 from tidegauge.runs.turn_calls import ChosenCall, OpenTurns
 from tidegauge.tracer import SpanFactory
 
-__all__ = ["VERSION", "read_trace", "write_trace"]
-
 VERSION: Final = 1
 """Increase it whenever the meaning of an attribute changes; a new attribute needs nothing."""
 

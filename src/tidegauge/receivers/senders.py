@@ -19,8 +19,6 @@ from tidegauge.errors import ConfigurationError, MissingExtraError
 from tidegauge.net.deadline import TimedSocket
 from tidegauge.receivers.decoding import Encoding
 
-__all__ = ["Forwarding", "RejectedError", "RetryError", "new_sender"]
-
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 _CONTENT_TYPES: Final[Mapping[Encoding, str]] = {
     "protobuf": "application/x-protobuf",

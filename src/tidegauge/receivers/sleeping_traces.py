@@ -6,8 +6,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-__all__ = ["SleepingTrace", "SleepingTraces"]
-
 
 class SleepingTrace(NamedTuple):
     """A trace that is not read yet.

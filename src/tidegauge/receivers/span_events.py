@@ -22,8 +22,6 @@ from tidegauge.foreign_spans.span import (
     SpanData,
 )
 
-__all__ = ["SpanEvents", "WaitingEvents"]
-
 _MAX_EVENTS: Final = 200_000
 _MAX_BYTES: Final = 32 * 1024 * 1024
 

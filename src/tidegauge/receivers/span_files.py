@@ -15,8 +15,6 @@ from tidegauge.receivers.decoding import (
 from tidegauge.receivers.json_decoding import decode_json
 from tidegauge.values.exact_json import bounded_json
 
-__all__ = ["decode_file"]
-
 _FIRST: Final = b"\n"
 """Tag of the only field of a trace request in protobuf; almost any text is some protobuf."""
 

@@ -21,8 +21,6 @@ from tidegauge.foreign_spans.span import SpanData
 from tidegauge.receivers.assembly import Assembly
 from tidegauge.safety.guard import guarded
 
-__all__ = ["SpanQueue"]
-
 _LONGEST_WAIT: Final = 1.0
 """Seconds after which the thread ends idle runs, even if nothing arrives."""
 

@@ -31,9 +31,6 @@ from tidegauge.streaming_metrics.normalise import Normalise
 from tidegauge.streaming_metrics.polls import written_polling
 from tidegauge.values import ValueCache
 
-__all__ = ["MAX_BYTES", "ContentEncoder", "Digest", "amount", "encoded", "moment"]
-
-
 Digest: TypeAlias = Callable[[bytes], str]
 """Converts a digest to the form that may leave the process."""
 

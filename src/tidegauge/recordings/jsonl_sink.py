@@ -39,8 +39,6 @@ from tidegauge.streaming_metrics.fingerprint import action_name, compared_argume
 from tidegauge.streaming_metrics.polls import polling_of
 from tidegauge.values import ValueCache
 
-__all__ = ["JsonlSink", "Lines"]
-
 _MAX_UNOBSERVED: Final = 1_000  # as many as the engine waits for
 _NO_LOCK: Final = nullcontext()
 

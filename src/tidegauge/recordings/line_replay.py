@@ -11,8 +11,6 @@ from tidegauge.errors import StepEventError
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, Step, StepSink
 from tidegauge.recordings.step_events import OpenStep, RecordedStep, StepEvent, parse_line
 
-__all__ = ["MAX_LINE_BYTES", "Fault", "Line", "Replay", "read_lines"]
-
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _MAX_SHOWN: Final = 80

@@ -34,8 +34,6 @@ from tidegauge.events import (
 from tidegauge.values.elements import MOST_OF_A_FILE, TooManyElementsError
 from tidegauge.values.exact_json import bounded_json
 
-__all__ = ["OpenStep", "RecordedStep", "StepEvent", "parse_event", "parse_line"]
-
 _MAX_DEPTH: Final = 32
 _MAX_SHOWN: Final = 60
 

@@ -22,8 +22,6 @@ from tidegauge.safety.critical import here, reset_after_fork
 from tidegauge.safety.guard import internal_errors
 from tidegauge.safety.private_files import open_private
 
-__all__ = ["LineWriter"]
-
 _logger = logging.getLogger("tidegauge")
 
 _GATHER_SECONDS: Final = 0.05

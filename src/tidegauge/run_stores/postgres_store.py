@@ -13,8 +13,6 @@ try:
 except ImportError as error:  # also without libpq
     raise MissingExtraError("psycopg", extra="postgres") from error
 
-__all__ = ["PostgresRunStore"]
-
 _TABLE: Final = """
 CREATE TABLE IF NOT EXISTS tidegauge_runs (
     key text COLLATE "C" PRIMARY KEY,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["RunStore", "open_run_store"]
-
 _POSTGRES = ("postgresql://", "postgres://")
 
 

@@ -12,8 +12,6 @@ from typing import Final
 from tidegauge.errors import ConfigurationError
 from tidegauge.safety.private_files import open_private
 
-__all__ = ["SqliteRunStore"]
-
 _TABLE: Final = """
 CREATE TABLE IF NOT EXISTS tidegauge_runs (
     key TEXT PRIMARY KEY, place TEXT NOT NULL, state BLOB NOT NULL, expires REAL NOT NULL

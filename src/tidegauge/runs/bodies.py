@@ -25,8 +25,6 @@ from tidegauge.safety.critical import defer, defer_if_unused, here, interrupted
 from tidegauge.safety.guard import guarded
 from tidegauge.values import bases, namespace
 
-__all__ = ["Begin", "CallScope", "Replacement", "wrap"]
-
 
 class CallScope(Protocol):
     """What is around one call of a function."""

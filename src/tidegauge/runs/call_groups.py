@@ -7,8 +7,6 @@ from typing import Final, TypeAlias
 
 from tidegauge.runs.turn_calls import MAX_CALLS, Turn, TurnCall
 
-__all__ = ["NO_PLACE", "CallGroup", "Place"]
-
 Place: TypeAlias = tuple[int, str, str]
 """The place of a call among those that begin side by side, if their order may differ."""
 

@@ -25,8 +25,6 @@ from tidegauge.safety.guard import guarded, internal_errors
 from tidegauge.values import type_name
 from tidegauge.values.safe_reading import given_items, is_a, named
 
-__all__ = ["Run", "get_current_run", "run"]
-
 
 class Run:
     """One run, from ``with tidegauge.run(...) as run:`` to its end.

@@ -9,8 +9,6 @@ from typing import ParamSpec, TypeVar
 
 from tidegauge.runs.recorder import Recorder
 
-__all__ = ["get_recorder", "propagate", "set_recorder", "set_recorder_factory"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

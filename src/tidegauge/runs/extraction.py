@@ -20,16 +20,6 @@ from tidegauge.safety.guard import guarded
 from tidegauge.values import Identities, type_name
 from tidegauge.values.safe_reading import collected, is_a
 
-__all__ = [
-    "MAX_ITEMS",
-    "Extractor",
-    "Observation",
-    "extract_observation",
-    "extract_reach",
-    "extract_uses",
-    "extractor",
-]
-
 MAX_ITEMS: Final = 1_000
 """Exits, tasks, achieved tasks and entities taken from one step, of each kind."""
 

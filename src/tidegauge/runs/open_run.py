@@ -41,19 +41,6 @@ from tidegauge.tracer import CallFailure, Failed, RequestLabels
 from tidegauge.values import class_name, failure_text
 from tidegauge.values.safe_reading import is_a, truth
 
-__all__ = [
-    "Current",
-    "CurrentRun",
-    "Failure",
-    "OpenRun",
-    "Returned",
-    "add_finder",
-    "current_run",
-    "end_spans",
-    "find_current_run",
-    "next_order",
-]
-
 Failure: TypeAlias = bool | BaseException | None
 """Whether a call failed (``None``, not known), or the exception with which it did."""
 

@@ -58,8 +58,6 @@ from tidegauge.tracer import (
 from tidegauge.values import Identities, exact_text
 from tidegauge.values.safe_reading import is_a, named, whole
 
-__all__ = ["RecordedRun", "Recorder", "new_run_id"]
-
 _MAX_WAITING: Final = 1_000
 _TOKEN_SIGNALS: Final = frozenset({"tokens", "loop_cost_tokens"})
 _ACTING: Final = frozenset({"nudge", "block", "stop"})

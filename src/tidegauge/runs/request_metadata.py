@@ -11,8 +11,6 @@ from tidegauge.tracer import RequestLabels
 from tidegauge.tracer import conventions as names
 from tidegauge.values.safe_reading import count, entry, is_a, label, number, part, same_value
 
-__all__ = ["RunLabels", "request_labels", "request_parameters", "run_labels"]
-
 _LABEL_PREFIX: Final = "tidegauge_"
 _MAX_LABEL_DIGITS: Final = 16
 _MAX_PARAMETERS: Final = 1_000

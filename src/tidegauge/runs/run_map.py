@@ -17,8 +17,6 @@ from tidegauge.runs.turn_calls import TurnCall
 from tidegauge.safety.critical import here, reset_after_fork
 from tidegauge.safety.guard import arrived_from_outside
 
-__all__ = ["HeldRun", "RunMap", "RunScope"]
-
 _MAX_OPEN_IDS: Final = 10_000
 
 Id = TypeVar("Id", bound=Hashable)

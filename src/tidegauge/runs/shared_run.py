@@ -13,8 +13,6 @@ from tidegauge.runs.turn_calls import Turn
 from tidegauge.runs.turns import TurnTracker
 from tidegauge.values.safe_reading import is_a
 
-__all__ = ["SharedRun"]
-
 
 class SharedRun(OpenRun):
     """A run of an adapter, as the code inside it sees it.

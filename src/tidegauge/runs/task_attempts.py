@@ -20,8 +20,6 @@ from typing import Any, Final, NamedTuple, Protocol
 from tidegauge.runs.turn_calls import SavedArguments, Turn, TurnCall, same_arguments
 from tidegauge.values import canonical_digest
 
-__all__ = ["Attempts", "FailedRun"]
-
 _MAX_CALLS: Final = 1_000
 _MAX_AHEAD: Final = 100  # turns that an attempt may leave out and still be recognized
 

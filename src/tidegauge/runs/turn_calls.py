@@ -11,18 +11,6 @@ from tidegauge.events import ABSENT, CallResult, Decision, Outcome, Signals, Ste
 from tidegauge.values import canonical_digest
 from tidegauge.values.safe_reading import same_value
 
-__all__ = [
-    "MAX_CALLS",
-    "ChosenCall",
-    "OpenTurns",
-    "SavedArguments",
-    "Turn",
-    "TurnCall",
-    "same_arguments",
-    "same_call",
-    "with_id",
-]
-
 MAX_CALLS: Final = 1_000
 """Limit of the calls that a run waits for, and of the blocked calls that it knows."""
 

@@ -63,8 +63,6 @@ from tidegauge.runs.turn_calls import (
 from tidegauge.safety.critical import here
 from tidegauge.values.safe_reading import same_value, text_digest
 
-__all__ = ["TurnTracker"]
-
 
 class TurnTracker:
     """Tracks one run's turns and reports them, by the rules in the module's docstring.

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple, Protocol
 from tidegauge.events import RunStarted
 from tidegauge.safety.critical import here, reset_after_fork
 
-__all__ = ["SavedRun", "SavedRuns", "WaitingRun", "WaitingRuns"]
-
 
 class SavedRun(NamedTuple):
     """A run from another process, which the sink has restored.

@@ -45,18 +45,6 @@ from weakref import ref
 
 from tidegauge.errors import CallBlocked, RunStopped
 
-__all__ = [
-    "AT_ONCE",
-    "MAX_DEFERRED",
-    "defer",
-    "defer_if_unused",
-    "dropped_calls",
-    "here",
-    "interrupted",
-    "reset_after_fork",
-    "run_deferred",
-]
-
 MAX_DEFERRED: Final = 10_000
 """Calls that wait to be run; later ones are dropped and counted."""
 

@@ -47,15 +47,6 @@ from tidegauge.safety.critical import (
     run_deferred,
 )
 
-__all__ = [
-    "InternalErrors",
-    "arrived_from_outside",
-    "guarded",
-    "internal_errors",
-    "log",
-    "swallowed",
-]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 D = TypeVar("D")

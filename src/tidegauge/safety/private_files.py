@@ -8,8 +8,6 @@ import stat
 from pathlib import Path
 from typing import Final
 
-__all__ = ["open_private", "private"]
-
 _MODE: Final = 0o600
 _FLAGS: Final = ("O_CLOEXEC", "O_NOFOLLOW", "O_BINARY")  # those that the platform has
 

@@ -22,11 +22,12 @@ and what happens in them. :mod:`~tidegauge.streaming_metrics.registry` lists wha
 to runs, reports, exporters and policies.
 """
 
+from tidegauge.entropy import token_entropy
 from tidegauge.streaming_metrics.auv import AUV
 from tidegauge.streaming_metrics.embedding import EmbeddingMatcher
 from tidegauge.streaming_metrics.empty_streak import EmptyStreak
 from tidegauge.streaming_metrics.engine import Engine
-from tidegauge.streaming_metrics.entropy_split import EntropySplit, GroupEntropySplit, token_entropy
+from tidegauge.streaming_metrics.entropy_split import EntropySplit, GroupEntropySplit
 from tidegauge.streaming_metrics.event_log import EventLog
 from tidegauge.streaming_metrics.exploration import Exploration
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds

@@ -12,20 +12,6 @@ from tidegauge.streaming_metrics.declaration import GroupDeclaration, GroupView,
 from tidegauge.streaming_metrics.metric import GroupMetric
 from tidegauge.streaming_metrics.records import FinishedRun
 
-__all__ = [
-    "AUV",
-    "AUV_LOWER",
-    "AUV_OF_PROCESS",
-    "AUV_RUNS",
-    "AUV_SUM",
-    "AUV_UPPER",
-    "OF_GROUPS",
-    "TIDE_T_MAX",
-    "auv_bounds",
-    "auv_contribution",
-]
-
-
 TIDE_T_MAX: Final[Mapping[str, int]] = MappingProxyType(
     {"blocksworld": 20, "frozen_lake": 30, "sudoku": 20, "alfworld": 60, "webshop": 15}
 )

@@ -10,14 +10,6 @@ from tidegauge.streaming_metrics.plain import from_plain, to_plain
 
 K = TypeVar("K")
 
-__all__ = [
-    "Buckets",
-    "Exemplar",
-    "add_exemplars",
-    "addable",
-]
-
-
 _GRAINS: Final = 2.0**20  # in one
 _FAR: Final = 2.0**31
 _ROUNDING: Final = 1.5 * 2.0**32

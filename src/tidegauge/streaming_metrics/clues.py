@@ -14,17 +14,8 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from tidegauge.events import ABSENT, Call, CallResult
-from tidegauge.streaming_metrics.fingerprint import arguments_start, canonical_start
-
-__all__ = [
-    "MAX_WORDS",
-    "SHELLS",
-    "CallClues",
-    "ResultClues",
-    "clues_of_calls",
-    "clues_of_results",
-    "text_words",
-]
+from tidegauge.streaming_metrics.fingerprint import arguments_start
+from tidegauge.values import canonical_start
 
 MAX_WORDS: Final = 200
 """How many distinct words of a text are read."""

@@ -8,8 +8,6 @@ from typing import NamedTuple
 from tidegauge.streaming_metrics.auv import AUV
 from tidegauge.streaming_metrics.student import student_quantile
 
-__all__ = ["Contrast", "contrast"]
-
 
 class Contrast(NamedTuple):
     """One AUV minus another.

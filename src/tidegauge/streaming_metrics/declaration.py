@@ -18,32 +18,6 @@ from tidegauge.streaming_metrics.limits import BoundedNames
 from tidegauge.streaming_metrics.metric import GroupMetric, Stateful
 from tidegauge.streaming_metrics.records import FinishedRun
 
-__all__ = [
-    "Declaration",
-    "Feed",
-    "GroupDeclaration",
-    "GroupHistogram",
-    "GroupView",
-    "Labels",
-    "Measured",
-    "MetricValue",
-    "PlaceLabel",
-    "RunSettings",
-    "RunView",
-    "Signal",
-    "StopKind",
-    "Sum",
-    "counts",
-    "loop_in_words",
-    "no_counts",
-    "nothing",
-    "over_active_runs",
-    "repeated_steps",
-    "times",
-    "zero",
-    "zero_amount",
-]
-
 M = TypeVar("M", bound=Stateful)
 A = TypeVar("A")
 N = TypeVar("N", bound=Stateful)

@@ -26,6 +26,7 @@ from tidegauge.events import (
     Step,
     Task,
     ToolDeclaration,
+    made,
 )
 from tidegauge.safety.guard import arrived_from_outside, internal_errors
 from tidegauge.streaming_metrics.clues import (
@@ -38,7 +39,6 @@ from tidegauge.streaming_metrics.fingerprint import (
     RECORDED,
     Normaliser,
     call_digests,
-    canonical_start,
     compared_arguments,
     content_digest,
     content_digests,
@@ -50,20 +50,17 @@ from tidegauge.streaming_metrics.fingerprint import (
 from tidegauge.streaming_metrics.known_graph import DistanceAnswer
 from tidegauge.streaming_metrics.known_noise import Numbers, numbers_in, united
 from tidegauge.streaming_metrics.polls import Polling, polling_of
-from tidegauge.streaming_metrics.records import amount, made
+from tidegauge.streaming_metrics.records import amount
 from tidegauge.streaming_metrics.wording import words_of
-from tidegauge.values import MAX_IDENTITY, Identities, ValueCache, built_in, is_plain, type_name
-
-__all__ = [
-    "MAX_CONTENT",
-    "DigestedOutcome",
-    "DigestedStep",
-    "Digester",
-    "compared_calls",
-    "declared_by_name",
-    "full_calls",
-    "round_outcome",
-]
+from tidegauge.values import (
+    MAX_IDENTITY,
+    Identities,
+    ValueCache,
+    built_in,
+    canonical_start,
+    is_plain,
+    type_name,
+)
 
 MAX_CONTENT: Final = 400
 """How many characters of a step's arguments and of its results are kept, where they are."""

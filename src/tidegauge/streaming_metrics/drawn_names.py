@@ -10,8 +10,6 @@ import itertools
 import re
 from typing import Final
 
-__all__ = ["looks_drawn", "surely_drawn"]
-
 _PARTS: Final = re.compile(r"[^-_.]+").findall
 _LETTERS: Final = re.compile("[A-Z]?[a-z]+|[A-Z]+").findall
 _CLASSES: Final = re.compile("[a-z]+|[A-Z]+|[0-9]+").findall

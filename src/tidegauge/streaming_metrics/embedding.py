@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["EmbeddingMatcher"]
-
 T = TypeVar("T")
 
 _FIRST_ROWS: Final = 64

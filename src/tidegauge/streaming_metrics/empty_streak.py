@@ -8,8 +8,6 @@ from tidegauge.streaming_metrics.declaration import Declaration, Signal
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
-__all__ = ["DECLARATION", "EmptyStreak"]
-
 
 class EmptyStreak(Metric[ObservedStep]):
     """Consecutive steps whose results are equal and empty: nothing, or a short text that says so.

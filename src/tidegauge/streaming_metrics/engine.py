@@ -38,8 +38,6 @@ from tidegauge.streaming_metrics.step_history import StepHistory
 from tidegauge.streaming_metrics.totals import Totals
 from tidegauge.values import ValueCache
 
-__all__ = ["Engine", "Held"]
-
 _MEMORY_ARMS: Final = 10
 _MAX_PENDING: Final = 64
 

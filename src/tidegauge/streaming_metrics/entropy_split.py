@@ -6,7 +6,6 @@ import abc
 from typing import ClassVar, Final, Self
 
 from tidegauge.catalog import GROUP_LABELS, MetricDefinition
-from tidegauge.entropy import token_entropy
 from tidegauge.streaming_metrics.declaration import (
     Declaration,
     GroupDeclaration,
@@ -25,18 +24,6 @@ from tidegauge.streaming_metrics.records import (
     LoopSpending,
     ObservedStep,
 )
-
-__all__ = [
-    "ACTION_ENTROPY",
-    "ACTION_ENTROPY_STEPS",
-    "ACTION_ENTROPY_SUM",
-    "DECLARATION",
-    "OF_GROUPS",
-    "RUN_ACTION_ENTROPY",
-    "EntropySplit",
-    "GroupEntropySplit",
-    "token_entropy",
-]
 
 _MAX_ENTROPY: Final = 1e6
 """Nats. No vocabulary allows more than about 13; a number beyond any doubt is not added up."""

@@ -14,8 +14,6 @@ from tidegauge.safety.critical import here, reset_after_fork
 from tidegauge.streaming_metrics.run_report import RunReport
 from tidegauge.streaming_metrics.step_history import StepHistory
 
-__all__ = ["MAX_ENDED", "MAX_EVENTS", "EndedRun", "EventLog", "LogEvent", "Spent"]
-
 MAX_EVENTS: Final = 100
 """How many of the last events are kept; of ends with success, as many more."""
 

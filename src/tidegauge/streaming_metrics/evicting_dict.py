@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-__all__ = ["EvictingDict"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 

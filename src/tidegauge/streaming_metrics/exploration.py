@@ -38,20 +38,6 @@ from tidegauge.streaming_metrics.pending_tasks import PendingTasks
 from tidegauge.streaming_metrics.records import ObservedStep
 from tidegauge.streaming_metrics.stale_score import StaleScore
 
-__all__ = [
-    "BEHAVIOR_ERRORS",
-    "BEHAVIOR_REQUIRED_STEPS",
-    "DECLARATION",
-    "DISPLACED_LEADS",
-    "FRONTIER_PLACES",
-    "LEAD_AGE",
-    "PENDING_TASKS",
-    "RUN_FRONTIER_PLACES",
-    "RUN_PENDING_TASKS",
-    "RUN_PLACE",
-    "Exploration",
-]
-
 _EXPLORE: Final = (1, 4)
 _EXPLOIT: Final = (2, 3, 4)
 

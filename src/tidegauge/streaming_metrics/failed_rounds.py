@@ -16,15 +16,6 @@ from tidegauge.streaming_metrics.loops import loops_on
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
-__all__ = [
-    "DECLARATION",
-    "FAILING",
-    "HIGHEST_FAILED_ROUNDS",
-    "RUNS_FAILING",
-    "RUN_FAILED_ROUNDS",
-    "FailedRounds",
-]
-
 FAILING: Final = 7
 """Failed rounds in a row from which a run is failing. Of the recorded runs that succeed, 2.3% have
 3 of them, and 0.2% have 7."""

@@ -29,8 +29,6 @@ from tidegauge.streaming_metrics.result_streak import ResultStreak
 from tidegauge.streaming_metrics.stagnation import stagnation_of_run
 from tidegauge.streaming_metrics.stale_score import StaleScore
 
-__all__ = ["DECLARATION", "FEATURES", "Feature", "Features", "RunFeatures"]
-
 _NO_CALLS: Final = CallClues()
 _NO_RESULTS: Final = ResultClues()
 _NO_WORDS: Final[frozenset[int]] = frozenset()

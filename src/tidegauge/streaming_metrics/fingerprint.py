@@ -35,30 +35,6 @@ from tidegauge.values import (
 )
 from tidegauge.values.exact_json import exact_json
 
-__all__ = [
-    "DIGEST_VERSION",
-    "RECORDED",
-    "Digests",
-    "Normaliser",
-    "action_name",
-    "arguments_bytes",
-    "arguments_start",
-    "call_digest",
-    "call_digests",
-    "canonical_bytes",
-    "canonical_start",
-    "compared_arguments",
-    "content_digest",
-    "content_digests",
-    "joined_digest",
-    "normaliser_of_arguments",
-    "plain_identity",
-    "round_digest",
-    "round_name",
-    "task_digest",
-    "without_noise",
-]
-
 Normaliser: TypeAlias = Callable[[str], str]
 """Strips from a text what changes without meaning anything, before it is digested."""
 

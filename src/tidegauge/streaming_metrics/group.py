@@ -11,8 +11,6 @@ from tidegauge.streaming_metrics.records import FinishedRun
 from tidegauge.streaming_metrics.registry import GROUPS, HISTOGRAMS
 from tidegauge.streaming_metrics.totals import Totals
 
-__all__ = ["Group"]
-
 G = TypeVar("G", bound=GroupMetric)
 
 _OF_LOOPS: Final = frozenset(one.kind for one in GROUPS if one.loops)

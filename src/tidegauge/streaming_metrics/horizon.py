@@ -17,15 +17,6 @@ from tidegauge.streaming_metrics.records import FinishedRun
 from tidegauge.streaming_metrics.split import Split
 from tidegauge.streaming_metrics.success import SuccessRate
 
-__all__ = [
-    "HORIZON_RUNS",
-    "HORIZON_SOLVED_RUNS",
-    "LAST_BUCKET",
-    "OF_GROUPS",
-    "SuccessByHorizon",
-    "horizon_bucket",
-]
-
 _BUCKETS: Final = 21
 LAST_BUCKET: Final = 2 ** (_BUCKETS - 1)
 """The last bucket; what is longer lies in it as well."""

@@ -18,15 +18,6 @@ from tidegauge.streaming_metrics.declaration import (
 from tidegauge.streaming_metrics.metric import Stateful
 from tidegauge.streaming_metrics.records import IssuedStep, ObservedStep
 
-__all__ = [
-    "DECLARATION",
-    "INTERVENTIONS",
-    "SAVED_SECONDS",
-    "SAVED_STEPS",
-    "SAVED_TOKENS",
-    "Interventions",
-]
-
 
 class Interventions(Stateful):
     """When a run was stopped, or would have been. O(1) time and memory.

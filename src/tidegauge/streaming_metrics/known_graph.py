@@ -13,15 +13,6 @@ from typing import NamedTuple, TypeAlias
 from tidegauge.events import Identity
 from tidegauge.streaming_metrics.metric import Stateful
 
-__all__ = [
-    "Distance",
-    "DistanceAnswer",
-    "DistanceQuestion",
-    "KnownGraph",
-    "Targets",
-    "nearer_by_distance",
-]
-
 Distance: TypeAlias = Callable[[Identity, Identity], float]
 """The distance from one place to another, in any unit; infinity if there is no way."""
 

@@ -20,17 +20,6 @@ import xxhash
 
 from tidegauge.streaming_metrics.drawn_names import looks_drawn, surely_drawn
 
-__all__ = [
-    "Noise",
-    "NoiseKind",
-    "Numbers",
-    "noise_in_arguments",
-    "noise_in_text",
-    "numbers_in",
-    "united",
-    "without_numbers",
-]
-
 NoiseKind: TypeAlias = Literal[
     "uuids",
     "request_ids",

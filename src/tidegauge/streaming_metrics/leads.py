@@ -10,8 +10,6 @@ from collections import deque
 
 from tidegauge.streaming_metrics.metric import Stateful
 
-__all__ = ["Leads"]
-
 
 class Leads(Stateful):
     """Age of the frontier: every frontier place is a lead, born with the step that revealed it.

@@ -7,8 +7,6 @@ from typing import Final, Generic, TypeVar
 
 from tidegauge.safety.critical import here
 
-__all__ = ["OTHER", "BoundedNames"]
-
 OTHER: Final = "other"
 K = TypeVar("K")
 

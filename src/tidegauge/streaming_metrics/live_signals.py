@@ -9,8 +9,6 @@ from tidegauge.events import Signals
 from tidegauge.streaming_metrics.registry import SIGNAL_READERS
 from tidegauge.streaming_metrics.repetition import Repetition
 
-__all__ = ["LiveSignals", "read_signals"]
-
 
 def read_signals(run: Any) -> Signals:
     """All signals of a :class:`~tidegauge.streaming_metrics.run.MeasuredRun` now."""

@@ -20,15 +20,6 @@ from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import IssuedStep, LoopSpending, ObservedStep, added
 
-__all__ = [
-    "DECLARATION",
-    "LOOP_SECONDS",
-    "LOOP_TOKENS",
-    "RUN_LOOP_TOKENS",
-    "LoopCost",
-    "count_cost",
-]
-
 
 class LoopCost(Metric[LoopSpending]):
     """Tokens and seconds that loops cost: of all loops, and of the current one.

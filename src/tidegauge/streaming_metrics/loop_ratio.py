@@ -8,8 +8,6 @@ from tidegauge.streaming_metrics.declaration import GroupDeclaration
 from tidegauge.streaming_metrics.metric import GroupMetric
 from tidegauge.streaming_metrics.records import FinishedRun
 
-__all__ = ["OF_GROUPS", "LoopRatio"]
-
 
 class LoopRatio(GroupMetric):
     """Loop steps / steps over finished runs, as two counters that add up.

@@ -15,8 +15,6 @@ from tidegauge.streaming_metrics.limits import OTHER
 from tidegauge.streaming_metrics.metric import GroupMetric
 from tidegauge.streaming_metrics.records import FinishedRun
 
-__all__ = ["LOOP_SPLIT", "SHARE", "SPLIT", "LoopActionShare", "LoopSplit"]
-
 
 class LoopSplit(GroupMetric):
     """AUV of the runs with a loop step minus AUV of the runs without.

@@ -27,21 +27,6 @@ from tidegauge.streaming_metrics.limits import OTHER
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import IssuedStep, ObservedStep
 
-__all__ = [
-    "DECLARATION",
-    "LASTING_LOOPS",
-    "LASTING_LOOPS_ACTIVE",
-    "LOOPS",
-    "LOOP_STEPS",
-    "MAX_PERIOD",
-    "RUNS_LOOPING",
-    "RUN_LOOP_REPEATS",
-    "Loop",
-    "Loops",
-    "loops_on",
-    "steps_of_evidence",
-]
-
 MAX_PERIOD: Final = 256
 """Longest period of a loop that is found, in steps."""
 

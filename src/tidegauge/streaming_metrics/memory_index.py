@@ -13,8 +13,6 @@ from tidegauge.streaming_metrics.metric import GroupMetric
 from tidegauge.streaming_metrics.records import FinishedRun
 from tidegauge.streaming_metrics.split import Split
 
-__all__ = ["MEMORY_INDEX", "MemoryIndex"]
-
 
 class MemoryIndex(GroupMetric):
     """AUV with memory minus AUV without, over the runs of one group.

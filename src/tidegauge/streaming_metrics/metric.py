@@ -17,8 +17,6 @@ from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 from tidegauge.streaming_metrics.plain import WITHOUT_KIND, from_plain, to_plain
 from tidegauge.streaming_metrics.records import FinishedRun, Record
 
-__all__ = ["GroupMetric", "Metric", "Stateful"]
-
 R = TypeVar("R", bound=Record)
 
 _TABLES: Final = (dict, list, set, deque)

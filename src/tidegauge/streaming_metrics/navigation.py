@@ -14,8 +14,6 @@ from tidegauge.streaming_metrics.declaration import Declaration, Measured, RunVi
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
-__all__ = ["BACKTRACKS", "DECLARATION", "Navigation", "Zone", "zone_of"]
-
 Zone: TypeAlias = Callable[[Identity], Identity]
 """The zone that a place lies in."""
 

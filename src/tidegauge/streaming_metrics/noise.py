@@ -22,8 +22,6 @@ from tidegauge.streaming_metrics.known_noise import Numbers
 from tidegauge.streaming_metrics.metric import Metric, Stateful
 from tidegauge.streaming_metrics.records import IssuedStep, ObservedStep
 
-__all__ = ["LEFT_OUT", "NEAR", "NEAR_STREAK", "RUN_NEAR_STREAK", "LeftOut", "NearStreak"]
-
 _ACTIONS: Final = 16
 _REMEMBERED: Final = 8
 _ENOUGH: Final = 3

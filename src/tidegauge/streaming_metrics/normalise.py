@@ -19,8 +19,6 @@ from tidegauge.streaming_metrics.known_noise import (
     without_numbers,
 )
 
-__all__ = ["DEFAULT_KINDS", "NoiseKind", "Normalise", "Volatile", "volatile"]
-
 DEFAULT_KINDS: Final[tuple[NoiseKind, ...]] = get_args(NoiseKind)[:-1]
 """All but ``numbers``, most of which mean something."""
 

@@ -19,8 +19,6 @@ from tidegauge.streaming_metrics.evicting_dict import EvictingDict
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
-__all__ = ["DECLARATION", "NEW_RESULTS", "NOVELTY", "RESULTS", "RUN_NOVELTY", "Novelty"]
-
 
 class Novelty(Metric[ObservedStep]):
     """Share of the last ``window`` steps whose result was new to the run.

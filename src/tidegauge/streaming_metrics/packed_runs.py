@@ -14,8 +14,6 @@ from tidegauge.streaming_metrics.engine import Engine
 from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start
 
-__all__ = ["PackedRuns"]
-
 MAX_OPEN: Final = 2_000
 """Open runs at hand, of which each takes about 17 kB; a packed one takes a few hundred bytes."""
 

@@ -16,8 +16,6 @@ from tidegauge.streaming_metrics.fingerprint import content_digest
 from tidegauge.streaming_metrics.metric import GroupMetric
 from tidegauge.streaming_metrics.records import FinishedRun
 
-__all__ = ["OF_GROUPS", "PASS_AT_K", "PassAtK", "pass_at_k"]
-
 
 def pass_at_k(runs: int, solved: int, k: int) -> float:
     """Chance that at least one of ``k`` runs, drawn from ``runs`` without return, is solved.

@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from tidegauge.events import Identity, Task
 from tidegauge.streaming_metrics.metric import Stateful
 
-__all__ = ["PendingTasks"]
-
 
 class PendingTasks(Stateful):
     """Tasks with prerequisites: which are discovered, ready, achieved; which one is the goal.

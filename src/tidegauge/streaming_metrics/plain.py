@@ -15,8 +15,6 @@ from typing import Any, Final
 
 from tidegauge.streaming_metrics.evicting_dict import EvictingDict
 
-__all__ = ["WITHOUT_KIND", "from_plain", "to_plain"]
-
 _LARGE: Final = 63
 """Bits from which on readers of JSON round integers, or refuse them."""
 

@@ -18,8 +18,6 @@ from tidegauge.streaming_metrics.evicting_dict import EvictingDict
 from tidegauge.streaming_metrics.metric import Stateful
 from tidegauge.streaming_metrics.polls import Polling
 
-__all__ = ["DECLARATION", "FOUND", "POLL_STEPS", "PollingAllowance"]
-
 POLL_STEPS: Final = 60
 """Steps that a poller may wait when nothing else was declared, and that may only think."""
 

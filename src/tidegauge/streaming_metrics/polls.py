@@ -28,8 +28,6 @@ import orjson
 from tidegauge.events import Call
 from tidegauge.streaming_metrics.clues import SHELLS
 
-__all__ = ["ANYTHING", "Polling", "polling_of", "written_polling"]
-
 ANYTHING: Final = "*"
 """The name of whatever was started: processes, and the network of this machine."""
 

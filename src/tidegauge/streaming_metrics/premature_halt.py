@@ -17,18 +17,6 @@ from tidegauge.streaming_metrics.declaration import (
 from tidegauge.streaming_metrics.metric import GroupMetric
 from tidegauge.streaming_metrics.records import FinishedRun
 
-__all__ = [
-    "CUT_SHORT_RUNS",
-    "DECLARATION",
-    "OF_GROUPS",
-    "PREMATURE_HALTS",
-    "CutShort",
-    "PrematureHalts",
-    "cut_short",
-    "premature_halt",
-]
-
-
 CutShort: TypeAlias = Literal["budget", "policy", "error"]
 """What ended a run that did not give up: its budget, the stop of a policy, or an exception."""
 

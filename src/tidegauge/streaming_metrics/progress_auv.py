@@ -16,8 +16,6 @@ from tidegauge.streaming_metrics.declaration import (
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
-__all__ = ["DECLARATION", "PROGRESS_AUV", "RUN_PROGRESS", "RUN_PROGRESS_AUV", "ProgressAUV"]
-
 
 class ProgressAUV(Metric[ObservedStep]):
     """Area under the best progress so far over ``t_max`` turns, as a share of the whole.

@@ -20,15 +20,6 @@ from tidegauge.streaming_metrics.evicting_dict import EvictingDict
 from tidegauge.streaming_metrics.metric import GroupMetric, Metric
 from tidegauge.streaming_metrics.records import FinishedRun, IssuedStep, RecallCounts
 
-__all__ = [
-    "DECLARATION",
-    "OF_GROUPS",
-    "RECALL_LAG",
-    "RECALL_LAG_BOUNDS",
-    "GroupRecallLag",
-    "RecallLag",
-]
-
 RECALL_LAG_BOUNDS: Final = (1, 2, 3, 5, 8, 10, 15, 20, 30, 50, 100, 200)
 """Upper bounds of the buckets, in steps; one more is for what exceeds them all."""
 

@@ -9,24 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from tidegauge.events import Identity, RunOutcome, Task, ToolDeclaration, made
+from tidegauge.events import Identity, RunOutcome, Task, ToolDeclaration
 from tidegauge.streaming_metrics.clues import CallClues, ResultClues
 from tidegauge.streaming_metrics.known_noise import Numbers
-
-__all__ = [
-    "ChosenAction",
-    "EntropySums",
-    "FinishedRun",
-    "IssuedStep",
-    "LoopSpending",
-    "ObservedStep",
-    "RecallCounts",
-    "Record",
-    "added",
-    "all_failed",
-    "amount",
-    "made",
-]
 
 _MAX_AMOUNT: Final = 2.0**53
 

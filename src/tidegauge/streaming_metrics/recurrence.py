@@ -19,8 +19,6 @@ from tidegauge.streaming_metrics.evicting_dict import EvictingDict
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
-__all__ = ["DECLARATION", "RECURRENCE", "RECURRING_RESULTS", "RUN_RECURRENCE", "Recurrence"]
-
 
 class Recurrence(Metric[ObservedStep]):
     """How often the last (action, result) occurred before in the run.

@@ -55,22 +55,6 @@ from tidegauge.streaming_metrics.declaration import (
     Sum,
 )
 
-__all__ = [
-    "ABSENT_FIELDS",
-    "GROUPS",
-    "HISTOGRAMS",
-    "METRICS",
-    "OF_ARMS",
-    "OF_GROUPS",
-    "OF_RUNS",
-    "RUNS",
-    "SIGNALS",
-    "SIGNAL_READERS",
-    "SUMS",
-    "metrics_tables",
-    "signals_table",
-]
-
 RUNS: Final[tuple[Declaration[Any], ...]] = (
     run_counts.DECLARATION,
     recurrence.DECLARATION,

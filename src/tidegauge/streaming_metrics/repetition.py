@@ -28,19 +28,6 @@ from tidegauge.streaming_metrics.metric import Metric, Stateful
 from tidegauge.streaming_metrics.novelty import Novelty
 from tidegauge.streaming_metrics.records import ChosenAction, IssuedStep, ObservedStep
 
-__all__ = [
-    "ACTION_SIMILARITY",
-    "DECLARATION",
-    "REPEATED_STEPS",
-    "REPETITION",
-    "REPETITION_RECENT",
-    "RUN_ACTION_SIMILARITY",
-    "RUN_REPETITION",
-    "RUN_REPETITION_RECENT",
-    "ActionSimilarity",
-    "Repetition",
-]
-
 _WINDOW: Final = 16
 """How many actions back an action is compared, and how many of the last make the recent sum."""
 _PAID_OFF: Final = 0.5

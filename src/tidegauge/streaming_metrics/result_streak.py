@@ -8,8 +8,6 @@ from tidegauge.streaming_metrics.declaration import Declaration, RunView, Signal
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
-__all__ = ["DECLARATION", "ResultStreak"]
-
 
 class ResultStreak(Metric[ObservedStep]):
     """Consecutive steps with the same result: one call again and again, or retries of a failure.

@@ -18,6 +18,7 @@ from tidegauge.events import (
     Situation,
     StepSignals,
     ToolDeclaration,
+    made,
 )
 from tidegauge.safety.guard import arrived_from_outside
 from tidegauge.streaming_metrics.buckets import Exemplar, addable
@@ -46,7 +47,6 @@ from tidegauge.streaming_metrics.records import (
     added,
     all_failed,
     amount,
-    made,
 )
 from tidegauge.streaming_metrics.recurrence import Recurrence
 from tidegauge.streaming_metrics.registry import ABSENT_FIELDS, RUNS
@@ -63,8 +63,6 @@ from tidegauge.streaming_metrics.update_plan import (
     is_there_from_start,
     planned_updates,
 )
-
-__all__ = ["Decider", "Issued", "MeasuredRun"]
 
 M = TypeVar("M", bound=Stateful)
 S = TypeVar("S", bound=Stateful)

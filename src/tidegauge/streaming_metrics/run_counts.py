@@ -6,7 +6,7 @@ import time
 from typing import Any, Final, get_args
 
 from tidegauge.catalog import GROUP_LABELS, MetricDefinition
-from tidegauge.events import RunOutcome
+from tidegauge.events import RunOutcome, made
 from tidegauge.streaming_metrics.buckets import Buckets, Exemplar
 from tidegauge.streaming_metrics.declaration import (
     Declaration,
@@ -19,21 +19,7 @@ from tidegauge.streaming_metrics.declaration import (
     no_counts,
     zero,
 )
-from tidegauge.streaming_metrics.records import ObservedStep, made
-
-__all__ = [
-    "DECLARATION",
-    "FINISHED_RUN_STEPS",
-    "NOT_COMPARABLE",
-    "REFUSED_CALLS",
-    "RUNS_ACTIVE",
-    "RUNS_FINISHED",
-    "RUNS_STARTED",
-    "RUNS_UNGUARDED",
-    "RUN_STEPS",
-    "STEPS",
-    "STEP_DURATION",
-]
+from tidegauge.streaming_metrics.records import ObservedStep
 
 _SECOND_BOUNDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 

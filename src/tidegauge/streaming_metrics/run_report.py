@@ -9,8 +9,6 @@ from typing import Any, Final, NamedTuple
 from tidegauge.events import RunOutcome
 from tidegauge.streaming_metrics.registry import ABSENT_FIELDS, RUNS
 
-__all__ = ["GroupKey", "RunReport", "run_entry"]
-
 
 class GroupKey(NamedTuple):
     """What runs are grouped by. ``memory`` is empty where no arm was reported."""

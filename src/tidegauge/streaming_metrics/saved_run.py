@@ -19,8 +19,6 @@ from tidegauge.streaming_metrics.run import Issued, MeasuredRun
 from tidegauge.streaming_metrics.stale_score import StaleScore
 from tidegauge.streaming_metrics.totals import Totals
 
-__all__ = ["VERSION", "load_run", "save_run", "saved_start"]
-
 VERSION: Final = 6
 """Increase it whenever the meaning of the state changes."""
 

@@ -12,8 +12,6 @@ from tidegauge.streaming_metrics.registry import GROUPS
 from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
 from tidegauge.streaming_metrics.totals import Totals
 
-__all__ = ["GroupSnapshot", "Snapshot", "group_entry"]
-
 
 @dataclass(slots=True)
 class GroupSnapshot:

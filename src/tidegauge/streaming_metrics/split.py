@@ -9,8 +9,6 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 from tidegauge.streaming_metrics.metric import GroupMetric, Stateful
 from tidegauge.streaming_metrics.records import FinishedRun
 
-__all__ = ["Split"]
-
 K = TypeVar("K", bound=str | int)
 M = TypeVar("M", bound=GroupMetric)
 

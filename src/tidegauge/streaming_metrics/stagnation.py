@@ -28,17 +28,6 @@ from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.repetition import Repetition
 from tidegauge.streaming_metrics.result_streak import ResultStreak
 
-__all__ = [
-    "DECLARATION",
-    "RUN_STAGNATION",
-    "STAGNATION",
-    "STAGNATION_WEIGHTS",
-    "stagnation_in_words",
-    "stagnation_of",
-    "stagnation_of_run",
-    "stagnation_parts",
-]
-
 STAGNATION_WEIGHTS: Final[Mapping[str, float]] = MappingProxyType(
     {
         "completed_steps": 1.0,

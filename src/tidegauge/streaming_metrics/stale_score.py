@@ -22,16 +22,6 @@ from tidegauge.streaming_metrics.declaration import (
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
-__all__ = [
-    "DECLARATION",
-    "RUNS_STALE",
-    "RUN_STALE_SCORE",
-    "STALE_SCORE",
-    "STALE_SCORE_MAX",
-    "StaleScore",
-    "is_stale",
-]
-
 _FREE: Final = 2
 """Visits of a place, and uses of an edge, that do not count: there and back is no error."""
 

@@ -8,8 +8,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from tidegauge.streaming_metrics.records import ObservedStep
 
-__all__ = ["MAX_STEPS", "HistoryStep", "StepHistory"]
-
 MAX_STEPS: Final = 40
 """How many of the last steps of a run are kept."""
 

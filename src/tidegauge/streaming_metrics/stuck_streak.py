@@ -8,8 +8,6 @@ from tidegauge.streaming_metrics.declaration import Declaration, Signal
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
-__all__ = ["DECLARATION", "StuckStreak"]
-
 
 class StuckStreak(Metric[ObservedStep]):
     """Consecutive steps with one result, each of which failed or has the action of the step before.

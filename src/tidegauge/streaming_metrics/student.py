@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Final
 
-__all__ = ["student_quantile"]
-
 _NORMAL_FROM: Final = 1e7
 """Degrees of freedom from which on t differs from the normal distribution by less than 1e-6."""
 

@@ -9,8 +9,6 @@ from tidegauge.streaming_metrics.declaration import GroupDeclaration, GroupHisto
 from tidegauge.streaming_metrics.metric import GroupMetric
 from tidegauge.streaming_metrics.records import FinishedRun
 
-__all__ = ["CURVE", "RATE", "SUCCESS_RATE", "SUCCESS_TURN", "SuccessCurve", "SuccessRate"]
-
 
 class SuccessRate(GroupMetric):
     """Share of finished runs that solved their task.

@@ -23,8 +23,6 @@ from tidegauge.streaming_metrics.evicting_dict import EvictingDict
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import IssuedStep
 
-__all__ = ["DECLARATION", "TIDE_CYCLE_STEPS", "TIDE_LOOP_STEPS", "GuiLoops", "TideLoops"]
-
 _Step = tuple[bytes, bytes, str]
 
 

@@ -9,8 +9,6 @@ from tidegauge.streaming_metrics.buckets import Buckets, Exemplar, add_exemplars
 from tidegauge.streaming_metrics.plain import from_plain, to_plain
 from tidegauge.streaming_metrics.registry import SUMS
 
-__all__ = ["Totals"]
-
 _NAMES: Final = tuple(one.name for one in SUMS)
 
 

@@ -14,8 +14,6 @@ from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.result_streak import ResultStreak
 from tidegauge.streaming_metrics.stale_score import StaleScore, is_stale
 
-__all__ = ["DECLARATION", "SEVERITY", "TROUBLES", "Trouble", "past_troubles_of", "troubles_of"]
-
 Trouble: TypeAlias = Literal["loop", "result_streak", "failed_rounds", "stale"]
 """A kind of trouble: that of ``tidegauge_loops_total``, or a stale score."""
 

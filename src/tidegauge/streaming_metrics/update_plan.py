@@ -13,17 +13,6 @@ from tidegauge.streaming_metrics.metric import Stateful
 from tidegauge.streaming_metrics.records import IssuedStep, ObservedStep
 from tidegauge.streaming_metrics.registry import RUNS
 
-__all__ = [
-    "ISSUED",
-    "OBSERVED",
-    "Missing",
-    "Plan",
-    "Update",
-    "brought_metrics",
-    "is_there_from_start",
-    "planned_updates",
-]
-
 ISSUED: Final = 0
 OBSERVED: Final = 1
 

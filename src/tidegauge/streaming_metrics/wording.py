@@ -17,8 +17,6 @@ from tidegauge.streaming_metrics.fingerprint import (
     without_noise,
 )
 
-__all__ = ["MAX_CHARACTERS", "words_of"]
-
 MAX_CHARACTERS: Final = 4_096
 """How much of a call's arguments is read: the rest counts as the same."""
 

@@ -17,8 +17,6 @@ try:
 except ImportError as error:
     raise MissingExtraError("langchain_core", extra="langchain") from error
 
-__all__ = ["RepeatingChatModel"]
-
 
 class RepeatingChatModel(BaseChatModel):
     """Chooses the same tool call in every turn, and answers after some of them.

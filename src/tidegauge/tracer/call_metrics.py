@@ -21,8 +21,6 @@ from tidegauge.tracer import conventions as names
 from tidegauge.tracer.model_calls import ModelResponse
 from tidegauge.tracer.provider import application_meter_provider
 
-__all__ = ["CallMetrics", "CallMetricsSource"]
-
 _MAX_SETS: Final = 1_000
 _OTHER: Final = "other"
 

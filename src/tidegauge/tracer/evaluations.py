@@ -11,8 +11,6 @@ from opentelemetry.util.types import AttributeValue
 from tidegauge.events import RunStarted
 from tidegauge.tracer import conventions as names
 
-__all__ = ["send_evaluation"]
-
 
 def send_evaluation(
     logger: Logger,

@@ -13,8 +13,6 @@ from tidegauge.events import ABSENT, CallResult
 from tidegauge.tracer.span_texts import Contents
 from tidegauge.values import failure_text, type_name
 
-__all__ = ["CallFailure", "Failed", "error_text", "error_type"]
-
 
 class CallFailure(NamedTuple):
     """What a call failed with that is no exception.

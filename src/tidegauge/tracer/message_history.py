@@ -28,8 +28,6 @@ from tidegauge.tracer.model_calls import Attributes
 from tidegauge.tracer.span_texts import Contents, Item
 from tidegauge.values import canonical_digest
 
-__all__ = ["MessageFormat", "MessageHistory", "Prompt", "Reply"]
-
 _MAX_COMPARED: Final = 10_000
 _CHECKED: Final = 32
 """Messages at the end of what is known that are compared."""

@@ -10,8 +10,6 @@ from opentelemetry.util.types import AttributeValue
 from tidegauge.tracer import conventions as names
 from tidegauge.tracer.span_texts import plain_name
 
-__all__ = ["Attributes", "ModelRequest", "ModelResponse"]
-
 Attributes: TypeAlias = dict[str, AttributeValue]
 
 _NOTHING: Final[Mapping[str, AttributeValue]] = {}

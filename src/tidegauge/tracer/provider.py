@@ -38,14 +38,6 @@ from tidegauge.tracer.conventions import SCHEMA_URL
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
 
-__all__ = [
-    "Telemetry",
-    "application_meter_provider",
-    "open_telemetry",
-    "otlp_asked_for",
-    "unreadable_variables",
-]
-
 P = TypeVar("P")
 
 OtlpSignal: TypeAlias = Literal["traces", "logs", "metrics"]

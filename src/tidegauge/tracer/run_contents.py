@@ -10,8 +10,6 @@ from tidegauge.tracer.message_history import MessageHistory, Prompt, Reply
 from tidegauge.tracer.model_calls import Attributes
 from tidegauge.tracer.span_texts import Contents, Item
 
-__all__ = ["RunContents"]
-
 
 class RunContents:
     """The contents of one run, as attributes.

@@ -30,8 +30,6 @@ from tidegauge.tracer.run_contents import RunContents
 from tidegauge.tracer.span_texts import MAX_NAME, Contents, Item, plain_name, span_name
 from tidegauge.tracer.step_links import StepLinks
 
-__all__ = ["RunSpans", "SpanTools"]
-
 _MAX_OPEN: Final = 1_000
 _MAX_DESCRIPTION: Final = 1_024
 _FEW: Final = 3

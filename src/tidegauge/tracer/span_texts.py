@@ -14,8 +14,6 @@ import orjson
 from tidegauge.safety.guard import guarded
 from tidegauge.values import canonical_start, flat_size, plain_text
 
-__all__ = ["MAX_NAME", "Contents", "Item", "Redact", "plain_name", "span_name"]
-
 Redact: TypeAlias = Callable[[str], str | None]
 """Takes a text, and gives what may leave of it; ``None``: nothing."""
 

@@ -22,8 +22,6 @@ from tidegauge.tracer.model_calls import Attributes
 from tidegauge.tracer.run_spans import RunSpans, SpanTools
 from tidegauge.tracer.span_texts import Contents, plain_name, span_name
 
-__all__ = ["RequestLabels", "SpanFactory"]
-
 
 class RequestLabels(NamedTuple):
     """Whose request a run serves, as the application says it: for spans only, never for metrics."""

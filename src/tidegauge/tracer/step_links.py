@@ -13,8 +13,6 @@ from opentelemetry.trace import Link, SpanContext
 from tidegauge.events import Signals, StepSignals
 from tidegauge.tracer import conventions as names
 
-__all__ = ["StepLinks"]
-
 _MAX_PERIOD: Final = 64
 _MAX_CALLS: Final = 16
 

@@ -9,25 +9,6 @@ from typing import Any, Final
 from tidegauge.values.attributes import module_name, type_name
 from tidegauge.values.encoder import CONTAINER, OBJECT, Children, Encoder, Incomparable
 
-__all__ = [
-    "ColumnValues",
-    "array",
-    "arrow_array",
-    "arrow_table",
-    "chunks",
-    "column",
-    "dtype",
-    "frame",
-    "index",
-    "moment",
-    "put_array",
-    "scalar",
-    "series",
-    "sparse",
-    "standard",
-]
-
-
 _PIECE: Final = 1 << 18
 _MAX_SCALAR: Final = 4 << 20
 _MAX_SCATTERED: Final = 32 << 20

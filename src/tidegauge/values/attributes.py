@@ -10,19 +10,6 @@ from collections.abc import Callable, Mapping
 from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any, Final, NamedTuple, cast
 
-__all__ = [
-    "Layout",
-    "attributes",
-    "bases",
-    "basic_size",
-    "class_name",
-    "exact_text",
-    "members",
-    "module_name",
-    "namespace",
-    "type_name",
-]
-
 _OF_A_TYPE: Final[Mapping[str, Any]] = type.__dict__
 _WORD: Final = object.__basicsize__ // 2
 """Bytes of one slot: an empty object is two of them."""

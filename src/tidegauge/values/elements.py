@@ -10,19 +10,6 @@ from __future__ import annotations
 import re
 from typing import Any, Final, TypeAlias
 
-__all__ = [
-    "FREE",
-    "MOST",
-    "MOST_OF_A_FILE",
-    "BrokenMessageError",
-    "Shape",
-    "TooManyElementsError",
-    "allowed",
-    "check_json",
-    "count_messages",
-    "shape_of",
-]
-
 FREE: Final = 65_536
 """Elements that anything may have: a few megabytes, a few milliseconds."""
 

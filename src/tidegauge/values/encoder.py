@@ -13,24 +13,6 @@ import xxhash
 from tidegauge.safety.guard import arrived_from_outside
 from tidegauge.values.attributes import Layout, attributes, type_name
 
-__all__ = [
-    "CONTAINER",
-    "MAX_COST",
-    "MAX_DEPTH",
-    "MAX_HELD",
-    "OBJECT",
-    "SHORT",
-    "Children",
-    "Encoder",
-    "Incomparable",
-    "ValueCache",
-    "bytes_length",
-    "digest_of",
-    "is_bytes",
-    "raw_pieces",
-    "rendered",
-]
-
 MAX_COST: Final = 120_000
 """What a value may cost: 1 for an item and for 32 characters, 10 for a container, 30 for an object.
 

@@ -10,8 +10,6 @@ import orjson
 
 from tidegauge.values.elements import MOST, check_json
 
-__all__ = ["bounded_json", "exact_json"]
-
 _DIGITS: Final = bytes.maketrans(b"123456789", b"0" * 9)
 _MANY: Final = b"0" * 19
 _HUGE: Final = re.compile(rb"[0-9]{20}|-[0-9]{19}")

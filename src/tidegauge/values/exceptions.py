@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from tidegauge.values.attributes import class_name
 
-__all__ = ["failure_text"]
-
 _MAX_TEXT: Final = 65_536
 _MAX_BITS: Final = 4_096
 """Of a number that is written in digits: Python refuses longer ones."""

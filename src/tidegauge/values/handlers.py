@@ -38,8 +38,6 @@ from tidegauge.values.encoder import (
     rendered,
 )
 
-__all__ = ["handler_of"]
-
 _MAX_KEY: Final = 1_024
 _RUN: Final = 256
 _FIELDS: Final = "__dataclass_fields__"

@@ -13,26 +13,6 @@ from uuid import UUID
 from tidegauge.safety.guard import arrived_from_outside, guarded, internal_errors
 from tidegauge.values import Identities, bases, built_in, namespace, type_name
 
-__all__ = [
-    "collected",
-    "count",
-    "entry",
-    "first",
-    "given_items",
-    "is_a",
-    "label",
-    "last",
-    "named",
-    "number",
-    "part",
-    "plain_items",
-    "same_value",
-    "text_digest",
-    "total",
-    "truth",
-    "whole",
-]
-
 _MAX_COMPARED: Final = 10_000
 _MAX_COUNT: Final = 1 << 53
 _MAX_GIVEN: Final = 10_000

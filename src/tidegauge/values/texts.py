@@ -29,24 +29,6 @@ from tidegauge.values.encoder import (
 )
 from tidegauge.values.handlers import handler_of
 
-__all__ = [
-    "MAX_IDENTITY",
-    "MAX_TEXT",
-    "Identities",
-    "PlainIdentity",
-    "built_in",
-    "canonical_digest",
-    "canonical_pieces",
-    "canonical_start",
-    "canonical_text",
-    "flat_size",
-    "is_long",
-    "is_plain",
-    "plain_text",
-    "plain_tree",
-]
-
-
 MAX_TEXT: Final = 1 << 20
 """Characters, or bytes, of the longest text that is ever made as a whole."""
 

@@ -9,8 +9,6 @@ import orjson
 
 from tidegauge.events import ABSENT, Identity, Reach, Task
 
-__all__ = ["Recording", "Start", "StepResult", "Steps"]
-
 
 class Start(TypedDict, total=False):
     """The start of an attempt: keywords of :func:`tidegauge.run`, by the same names."""

@@ -17,24 +17,6 @@ from typing import Final, NamedTuple, TypeAlias
 
 from tidegauge.events import Call
 
-__all__ = [
-    "SCRIPTS",
-    "Desk",
-    "Document",
-    "DocumentWorld",
-    "LookupTask",
-    "Script",
-    "ScriptMaker",
-    "Section",
-    "ToolFailed",
-    "looper",
-    "play",
-    "retrier",
-    "solver",
-    "wanderer",
-]
-
-
 _STATIONS: Final = ("Merrow", "Skerrin", "Fenholm", "Ardmore", "Kirravik", "Wykebar")
 _PLACES: Final = ("north mole", "ferry pier", "lock gate", "old breakwater", "slipway")
 _KEEPERS: Final = ("Ada Thorn", "Joss Pell", "Mirren Voe", "Iven Quayle", "Tess Holm", "Rolf Unst")

@@ -17,8 +17,6 @@ from tidegauge.events import Identity, Task
 from tidegauge.worlds.attempts import Start, Steps
 from tidegauge.worlds.task_graph import Counts, Naming, TaskGraph, is_met
 
-__all__ = ["DIRECTIONS", "Cell", "Demand", "GridWorld", "Logic", "Size", "Walk"]
-
 Cell: TypeAlias = tuple[int, int]
 """Column and row; (0, 0) is the upper left corner."""
 

@@ -17,22 +17,6 @@ from tidegauge.events import Identity
 from tidegauge.worlds.grid import DIRECTIONS, Cell, GridWorld, Walk
 from tidegauge.worlds.task_graph import is_met
 
-__all__ = [
-    "GRID_AGENTS",
-    "GridAgent",
-    "Neighbours",
-    "Route",
-    "distances",
-    "exploiter",
-    "explorer",
-    "next_step",
-    "optimal",
-    "oscillator",
-    "shortest_route",
-    "wanderer",
-]
-
-
 Neighbours: TypeAlias = Callable[[Cell], Iterable[Cell]]
 """The neighbors of a cell."""
 

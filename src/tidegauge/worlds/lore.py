@@ -16,9 +16,6 @@ from tidegauge.events import Identity, Task
 from tidegauge.worlds.attempts import Start, Steps
 from tidegauge.worlds.task_graph import Requires
 
-__all__ = ["DESK", "GOAL", "LoreAttempt", "LoreKind", "LorePage", "LoreTask", "grow"]
-
-
 LoreKind: TypeAlias = Literal["documents", "code"]
 
 DESK: Final = "desk"

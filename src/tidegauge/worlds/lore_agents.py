@@ -15,20 +15,6 @@ from typing import Final, Protocol, TypeAlias
 
 from tidegauge.worlds.lore import LoreAttempt, LoreTask
 
-__all__ = [
-    "LORE_AGENTS",
-    "CodeNotes",
-    "DocumentNotes",
-    "LoreAgent",
-    "Notes",
-    "halter",
-    "loser",
-    "notes_on",
-    "solver",
-    "stumbler",
-]
-
-
 _STATEMENT: Final = re.compile(r"(x\d+)(?: is| holds|:) (\w+)\.$")
 _RULE: Final = re.compile(r"(d\d+):([NT]), where [NT] is (.+?)(?: written one after the other)?\.$")
 _LISTED: Final = re.compile(r"d\d+:[-\w]+")

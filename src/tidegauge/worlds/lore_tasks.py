@@ -17,9 +17,6 @@ from typing import Final
 
 from tidegauge.worlds.lore import LorePage, LoreTask, grow
 
-__all__ = ["code_task", "document_task"]
-
-
 _WORDINGS: Final = ("{} is {}.", "Register {} holds {}.", "Recorded as {}: {}.")
 _SUM: Final = "The next document is d{}:N, where N is {}."
 _JOINED: Final = "The next document is d{}:T, where T is {} written one after the other."

@@ -22,8 +22,6 @@ from tidegauge.worlds.lore_agents import LORE_AGENTS, LoreAgent
 from tidegauge.worlds.lore_tasks import code_task, document_task
 from tidegauge.worlds.task_graph import TaskGraph
 
-__all__ = ["MeasuredAttempt", "SurveyRow", "survey"]
-
 
 class MeasuredAttempt:
     """Feeds the steps of an attempt to the metric classes, without a pipeline.

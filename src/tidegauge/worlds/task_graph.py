@@ -15,8 +15,6 @@ from typing import Final, Literal, TypeAlias
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Identity, Task
 
-__all__ = ["Counts", "Naming", "Requires", "TaskGraph", "is_met"]
-
 Counts: TypeAlias = Mapping[int, float]
 """A distribution of a number: how likely each value is, in any unit."""
 

@@ -6,11 +6,8 @@ import math
 
 import pytest
 
-from tidegauge.streaming_metrics.entropy_split import (
-    EntropySplit,
-    GroupEntropySplit,
-    token_entropy,
-)
+from tidegauge.entropy import token_entropy
+from tidegauge.streaming_metrics.entropy_split import EntropySplit, GroupEntropySplit
 from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.records import (
     EntropySums,

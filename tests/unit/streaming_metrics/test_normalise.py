@@ -21,12 +21,8 @@ from tidegauge import testing
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Call
 from tidegauge.streaming_metrics.fingerprint import call_digest, content_digest
-from tidegauge.streaming_metrics.normalise import (
-    DEFAULT_KINDS,
-    NoiseKind,
-    Normalise,
-    Volatile,
-)
+from tidegauge.streaming_metrics.known_noise import NoiseKind
+from tidegauge.streaming_metrics.normalise import DEFAULT_KINDS, Normalise, Volatile
 
 KINDS = get_args(NoiseKind)
 

@@ -13,18 +13,6 @@ from typing import Final
 
 from tidegauge.errors import ConfigurationError
 
-__all__ = [
-    "BACKTRACKING",
-    "COMPETENCIES",
-    "LABELS",
-    "OBJECTIVE_QUALITY",
-    "OBSERVATION_READING",
-    "SELF_VERIFICATION",
-    "TASK_DECOMPOSITION",
-    "Rubric",
-    "rubric_named",
-]
-
 LABELS: Final = {1: "weak", 2: "partial", 3: "solid", 4: "strong"}
 """A word for each score."""
 

@@ -11,8 +11,6 @@ from tidegauge.diagnose.judges.model_client import Usage
 from tidegauge.diagnose.judges.rubric_judge import Judge, Question
 from tidegauge.diagnose.judges.transcript import Transcript
 
-__all__ = ["ANSWER_TOKENS", "CHARACTERS_PER_TOKEN", "Estimate", "Price"]
-
 CHARACTERS_PER_TOKEN: Final = 4
 """Characters per token of a question: about right for English and code, too high for others."""
 

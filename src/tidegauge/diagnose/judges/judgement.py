@@ -20,15 +20,6 @@ from tidegauge.safety.private_files import private
 from tidegauge.streaming_metrics.buckets import Buckets
 from tidegauge.streaming_metrics.limits import OTHER, BoundedNames
 
-__all__ = [
-    "JudgedScores",
-    "Judgement",
-    "JudgementFile",
-    "JudgementKey",
-    "key_of",
-    "read_judgements",
-]
-
 
 class JudgementKey(NamedTuple):
     """Identifies a question; a run is judged once per question."""

@@ -21,8 +21,6 @@ from tidegauge.safety.guard import guarded
 if TYPE_CHECKING:
     from langchain_core.language_models.chat_models import BaseChatModel
 
-__all__ = ["Judging", "judged"]
-
 OnJudgement = Callable[[Transcript, Judgement], object]
 """Receives each judgement."""
 

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from langchain_core.messages import AIMessage, BaseMessage
     from tenacity import RetryCallState
 
-__all__ = ["ModelClient", "NoAnswer", "Usage", "model_name"]
-
-
 R = TypeVar("R")
 
 _MAX_ABANDONED: Final = 32

@@ -17,18 +17,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from tidegauge.diagnose.judges.competencies import COMPETENCIES, Rubric
 from tidegauge.diagnose.judges.transcript import Transcript, writable
 
-__all__ = [
-    "FIVE_JUDGES",
-    "Answer",
-    "Judge",
-    "NotJudged",
-    "Question",
-    "RubricJudge",
-    "Verdict",
-    "View",
-    "read_answer",
-]
-
 View: TypeAlias = Literal["whole", "original"]
 """What a judge reads of a run."""
 

@@ -18,10 +18,8 @@ import orjson
 
 from tidegauge.events import ABSENT, Decision, Outcome, RunEnded, RunStarted, Signals, Step
 from tidegauge.safety.critical import here, reset_after_fork
-from tidegauge.streaming_metrics.fingerprint import arguments_start, canonical_start
-from tidegauge.values import MAX_TEXT
-
-__all__ = ["CONTENT_CHARACTERS", "ROOM", "Transcript", "TranscriptStep", "Transcripts", "writable"]
+from tidegauge.streaming_metrics.fingerprint import arguments_start
+from tidegauge.values import MAX_TEXT, canonical_start
 
 
 def writable(text: str) -> str:

@@ -17,8 +17,6 @@ from sklearn.preprocessing import normalize
 from tidegauge.diagnose.recorded_run import ReportedRun
 from tidegauge.diagnose.report.word_clouds import THINKING
 
-__all__ = ["MAX_POINTS", "Embedder", "action_map", "tf_idf"]
-
 Embedder: TypeAlias = Callable[[Sequence[str]], NDArray[np.floating[Any]]]
 """Returns a vector for each text."""
 

@@ -9,8 +9,6 @@ from typing import Any
 from tidegauge.streaming_metrics import AUV, GroupSnapshot
 from tidegauge.streaming_metrics.contrast import contrast
 
-__all__ = ["memory_pairs", "profiles"]
-
 _ON, _OFF = "on", "off"
 
 

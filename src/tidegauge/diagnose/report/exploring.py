@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from tidegauge.diagnose.recorded_run import ReportedRun
 
-__all__ = ["PARTS", "error_fits", "exploration_fractions"]
-
 PARTS: Final = 10
 """Parts of equal length into which a run is divided."""
 

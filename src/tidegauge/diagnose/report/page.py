@@ -17,8 +17,6 @@ from typing import Any, Final
 
 import orjson
 
-__all__ = ["page"]
-
 _SCRIPTS: Final = (
     "text.js",
     "store.js",

@@ -20,19 +20,6 @@ from tidegauge.diagnose.report.word_clouds import word_clouds
 from tidegauge.streaming_metrics import AUV, GroupKey, GroupSnapshot, LoopRatio, SuccessCurve
 from tidegauge.streaming_metrics.student import student_quantile
 
-__all__ = [
-    "MAX_PLACES",
-    "STAGES",
-    "Position",
-    "auv_interval",
-    "contents",
-    "positions",
-    "success_curve",
-    "tasks",
-    "with_curve",
-]
-
-
 _CONFIDENCE = 0.95
 _MAX_TURNS = 200
 

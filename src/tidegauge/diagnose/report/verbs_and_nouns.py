@@ -18,8 +18,6 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from HanTa.HanoverTagger import HanoverTagger
 
-__all__ = ["Phrases", "verbs_and_nouns"]
-
 _MODEL: Final = "morphmodel_en.pgz"
 _TOKEN: Final = re.compile(r"(?u)[^\W\d_][\w'-]*|[.!?;:,]|\n")
 _SENTENCE_ENDS: Final = frozenset(".!?;:\n")

@@ -15,8 +15,6 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
 from tidegauge.diagnose.recorded_run import ReportedRun
 from tidegauge.diagnose.report.verbs_and_nouns import verbs_and_nouns
 
-__all__ = ["MAX_PHRASES", "THINKING", "word_clouds"]
-
 THINKING: Final = frozenset({"think", "thought", "reason", "reflect", "plan"})
 """Actions that only contain the agent's thoughts."""
 

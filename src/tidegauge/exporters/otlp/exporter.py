@@ -24,8 +24,6 @@ from tidegauge.safety.guard import guarded
 from tidegauge.streaming_metrics.buckets import Buckets
 from tidegauge.streaming_metrics.registry import METRICS
 
-__all__ = ["OtlpExporter"]
-
 _Part: TypeAlias = Callable[[MetricDefinition, tuple[str, ...], Any], Iterable[Observation]]
 
 

@@ -29,8 +29,6 @@ from tidegauge.safety.guard import guarded
 from tidegauge.streaming_metrics.buckets import Buckets
 from tidegauge.streaming_metrics.registry import METRICS
 
-__all__ = ["SCOPE", "HistogramExporter", "attributes", "otlp_name", "otlp_unit"]
-
 SCOPE: Final = "tidegauge"
 """Name of the instrumentation scope of all metrics."""
 

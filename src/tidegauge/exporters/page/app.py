@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from tidegauge.exporters.page.runs import Digest
     from tidegauge.streaming_metrics.event_log import EventLog
 
-__all__ = ["CHART_PACKAGE", "Page", "file"]
-
-
 _FOLDER: Final = "/page/"
 _HEADERS: Final = [
     # Scripts and styles are our files; the page sends no requests elsewhere.

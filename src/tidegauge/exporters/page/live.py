@@ -19,8 +19,6 @@ from tidegauge.streaming_metrics.event_log import EventLog, LogEvent
 from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.stale_score import StaleScore
 
-__all__ = ["MAX_ROWS", "Asked", "Invitation", "LiveReading"]
-
 MAX_ROWS: Final = 100
 """Limit of rows in one answer."""
 

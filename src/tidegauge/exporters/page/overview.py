@@ -16,16 +16,6 @@ from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.success import SuccessRate
 from tidegauge.streaming_metrics.trouble import Trouble, troubles_of
 
-__all__ = [
-    "MAX_NAMES",
-    "Condition",
-    "Fleet",
-    "condition_of",
-    "main_trouble_of",
-    "read_fleet",
-    "since_of",
-]
-
 Condition: TypeAlias = Literal["looping", "stuck", "fine"]
 """Trouble in one word, as the page shows it."""
 

@@ -21,8 +21,6 @@ from tidegauge.streaming_metrics.stale_score import StaleScore
 from tidegauge.streaming_metrics.step_history import HistoryStep
 from tidegauge.streaming_metrics.trouble import Trouble
 
-__all__ = ["Digest", "Showing", "read_ended", "read_row", "read_run"]
-
 Digest: TypeAlias = Callable[[bytes], str]
 """Converts a digest to the form that may be shown."""
 

@@ -16,8 +16,6 @@ from prometheus_client.samples import Exemplar as ClientExemplar
 from tidegauge.exporters.reading import Family, Reader, cumulative
 from tidegauge.streaming_metrics.buckets import Buckets, Exemplar
 
-__all__ = ["RegistryExporter", "TidegaugeCollector"]
-
 
 class TidegaugeCollector(Collector):
     """Computes every metric of the catalog during a scrape.

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from tidegauge.exporters.page import Page
 
-__all__ = ["MetricsServer", "asgi_app", "wsgi_app"]
-
 ASGIApplication: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
 _PATHS: Final = ("", "/", "/metrics")

@@ -15,8 +15,6 @@ from tidegauge.safety.critical import reset_after_fork
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["TargetFile"]
-
 _PREFIX: Final = "tidegauge-"
 _FLAGS: Final = ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK")  # those that the platform has
 

@@ -16,8 +16,6 @@ from prometheus_client.utils import floatToGoString
 from tidegauge.exporters.reading import Family, cumulative
 from tidegauge.streaming_metrics.buckets import Buckets, Exemplar
 
-__all__ = ["write_text"]
-
 _number: Final = lru_cache(maxsize=4_096)(floatToGoString)
 
 

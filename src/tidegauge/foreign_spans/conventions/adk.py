@@ -29,8 +29,6 @@ from tidegauge.foreign_spans.span import (
     ToolSpan,
 )
 
-__all__ = ["CONVENTION"]
-
 _REQUEST: Final = "gcp.vertex.agent.llm_request"
 _RESPONSE: Final = "gcp.vertex.agent.llm_response"
 _ARGUMENTS: Final = "gcp.vertex.agent.tool_call_args"

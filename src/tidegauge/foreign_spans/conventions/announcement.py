@@ -8,8 +8,6 @@ from tidegauge.foreign_spans.conventions.convention import Convention
 from tidegauge.foreign_spans.json_values import text
 from tidegauge.foreign_spans.span import Announcement, Attributes, SpanData
 
-__all__ = ["CONVENTION"]
-
 _ID: Final = "tidegauge.announce.span_id"
 _PARENT: Final = "tidegauge.announce.parent_id"
 _NAME: Final = "tidegauge.announce.name"

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from tidegauge.foreign_spans.span import Attributes, KnownSpan, SpanData
 
-__all__ = ["Convention"]
-
 
 class Convention(NamedTuple):
     """How spans of one convention are recognized and read. All functions are pure.

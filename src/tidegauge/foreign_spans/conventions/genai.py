@@ -37,21 +37,6 @@ from tidegauge.foreign_spans.span import (
     ToolSpan,
 )
 
-__all__ = [
-    "AGENTS",
-    "ASSISTANT",
-    "CONVENTION",
-    "EVENTS",
-    "INVOKE_AGENT",
-    "OPERATION",
-    "event_span",
-    "is_tool",
-    "read_model",
-    "run_info",
-    "tool_result",
-    "with_details",
-]
-
 OPERATION: Final = "gen_ai.operation.name"
 INVOKE_AGENT: Final = "invoke_agent"
 AGENTS: Final = ("invoke_agent", "invoke_workflow")

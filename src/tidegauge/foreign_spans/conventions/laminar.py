@@ -32,8 +32,6 @@ from tidegauge.foreign_spans.span import (
 )
 from tidegauge.runs.turn_calls import ChosenCall
 
-__all__ = ["CONVENTION"]
-
 _TYPE: Final = "lmnr.span.type"
 _INPUT, _OUTPUT = "lmnr.span.input", "lmnr.span.output"
 _SESSION: Final = "lmnr.association.properties.session_id"

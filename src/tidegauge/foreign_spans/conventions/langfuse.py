@@ -31,8 +31,6 @@ from tidegauge.foreign_spans.span import (
     ToolSpan,
 )
 
-__all__ = ["CONVENTION"]
-
 _TYPE: Final = "langfuse.observation.type"
 _INPUT, _OUTPUT = "langfuse.observation.input", "langfuse.observation.output"
 _METADATA: Final = "langfuse.observation.metadata."

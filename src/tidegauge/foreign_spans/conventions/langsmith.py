@@ -29,8 +29,6 @@ from tidegauge.foreign_spans.span import (
     ToolSpan,
 )
 
-__all__ = ["CONVENTION"]
-
 _KIND: Final = "langsmith.span.kind"
 _METADATA: Final = "langsmith.metadata."
 _INPUT, _OUTPUT = "gen_ai.prompt", "gen_ai.completion"

@@ -24,8 +24,6 @@ from tidegauge.foreign_spans.span import (
     SpanData,
 )
 
-__all__ = ["CONVENTION"]
-
 _PROVIDERS: Final = (
     "anthropic",
     "azure",

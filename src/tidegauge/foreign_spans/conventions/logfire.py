@@ -26,8 +26,6 @@ from tidegauge.foreign_spans.span import (
     ToolSpan,
 )
 
-__all__ = ["CONVENTION"]
-
 _TEMPLATE: Final = "logfire.msg_template"
 _AGENT: Final = "Agent run"
 _AROUND: Final = ("OpenAI Agents trace", "Task", "Turn", _AGENT)

@@ -29,8 +29,6 @@ from tidegauge.foreign_spans.span import (
     ToolSpan,
 )
 
-__all__ = ["CONVENTION"]
-
 _TYPE: Final = "mlflow.spanType"
 _INPUT, _OUTPUT = "mlflow.spanInputs", "mlflow.spanOutputs"
 _AGENTS: Final = ("AGENT", "CHAIN", "WORKFLOW")

@@ -33,8 +33,6 @@ from tidegauge.foreign_spans.span import (
 )
 from tidegauge.runs.turn_calls import ChosenCall
 
-__all__ = ["CONVENTION"]
-
 _KIND: Final = "openinference.span.kind"
 _AGENTS: Final = ("AGENT", "CHAIN")
 """Kinds that enclose a run. Any chain with "agent" in its name is an AGENT: no surer than CHAIN."""

@@ -33,8 +33,6 @@ from tidegauge.foreign_spans.span import (
 )
 from tidegauge.runs.turn_calls import ChosenCall
 
-__all__ = ["CONVENTION"]
-
 _KIND: Final = "traceloop.span.kind"
 _AGENTS: Final = ("workflow", "agent")
 """Kinds that enclose a run."""

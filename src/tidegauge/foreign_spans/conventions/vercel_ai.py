@@ -31,8 +31,6 @@ from tidegauge.foreign_spans.span import (
     ToolSpan,
 )
 
-__all__ = ["CONVENTION"]
-
 _OPERATION: Final = "ai.operationId"
 _AGENTS: Final = (
     "ai.generateText",

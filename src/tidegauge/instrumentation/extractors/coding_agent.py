@@ -28,8 +28,6 @@ from tidegauge.instrumentation.extractors.todo_list import TodoList
 from tidegauge.runs.extraction import Observation
 from tidegauge.values.safe_reading import text_digest
 
-__all__ = ["CodingAgent"]
-
 _COMMANDS: Final = ("command", "cmd")
 _FOLDERS: Final = ("workdir", "working_directory", "dir_path", "directory", "cwd")
 _PATHS: Final = ("path", "dir_path", "directory")

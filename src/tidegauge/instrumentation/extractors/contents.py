@@ -16,20 +16,6 @@ import orjson
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import ABSENT, Call, Identity
 
-__all__ = [
-    "TEXT_LIMIT",
-    "Leaf",
-    "applies",
-    "arguments_of",
-    "body_of",
-    "first_text",
-    "leaves",
-    "search_place",
-    "searches",
-    "text_of",
-    "tool_names",
-]
-
 TEXT_LIMIT: Final = 100_000
 """Characters read of one result, or of one call's arguments."""
 

@@ -21,8 +21,6 @@ from tidegauge.instrumentation.extractors.contents import (
 )
 from tidegauge.runs.extraction import MAX_ITEMS, Observation
 
-__all__ = ["DOCUMENT_ID", "Documents"]
-
 DOCUMENT_ID: Final = r"(?<![\w:])[a-z]{1,20}[0-9]{1,9}:[a-z0-9]{1,80}(?![\w:])"
 """Ids such as ``d17:lim``: those of the LORE archive. It hardly occurs in ordinary text."""
 

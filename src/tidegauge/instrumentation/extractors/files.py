@@ -32,8 +32,6 @@ from tidegauge.instrumentation.extractors.paths import (
 from tidegauge.instrumentation.extractors.shell import FileUse, file_use, is_command
 from tidegauge.runs.extraction import MAX_ITEMS, Observation
 
-__all__ = ["Files"]
-
 _FILE_ARGUMENTS: Final = (
     "path",
     "file",

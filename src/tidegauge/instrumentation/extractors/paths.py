@@ -10,15 +10,6 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = [
-    "entry_path",
-    "is_file",
-    "listed_paths",
-    "looks_listed",
-    "normalised_path",
-    "searched_paths",
-]
-
 _MAX_PATH: Final = 400
 _NAME: Final = r"[\w.@+~#%()\[\]{}=,$-]"
 _PATH: Final = re.compile(rf"(?:[A-Za-z]:/|/)?{_NAME}+(?:/{_NAME}+)*/?")

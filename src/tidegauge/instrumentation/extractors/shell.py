@@ -10,8 +10,6 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-__all__ = ["FileUse", "ShellUse", "changes_files", "file_use", "is_command", "runs_tests"]
-
 ShellUse: TypeAlias = Literal["read", "list", "search"]
 
 _MAX_COMMAND: Final = 2_000

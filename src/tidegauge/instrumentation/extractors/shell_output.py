@@ -8,8 +8,6 @@ from typing import Final
 
 from tidegauge.instrumentation.extractors.contents import TEXT_LIMIT, body_of
 
-__all__ = ["printed"]
-
 _HEAD_CHARACTERS: Final = 4_000
 _CODEX_HEAD: Final = re.compile(r"(?:[A-Z][^\n]{0,200}\n){0,8}?Output:\n")
 _OUTPUT: Final = re.compile(r"^(?:Output|Stdout): ?", re.MULTILINE)

@@ -6,8 +6,6 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-__all__ = ["share_passed"]
-
 
 class _Counts(NamedTuple):
     passed: int

@@ -18,8 +18,6 @@ from tidegauge.instrumentation.extractors.contents import (
 )
 from tidegauge.runs.extraction import MAX_ITEMS, Observation
 
-__all__ = ["TodoList"]
-
 _LISTS: Final = ("todos", "todo_list", "task_list", "checklist", "plan", "tasks", "steps")
 _MORE_LISTS: Final = (*_LISTS, "items", "entries")  # also names of lists that are not plans
 _TEXTS: Final = ("content", "title", "task", "text", "description", "step", "name", "subject")

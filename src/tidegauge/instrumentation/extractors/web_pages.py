@@ -29,8 +29,6 @@ from tidegauge.instrumentation.extractors.contents import (
 )
 from tidegauge.runs.extraction import MAX_ITEMS, Observation
 
-__all__ = ["TRACKING_QUERY", "WebPages", "links_in", "normalised_url"]
-
 TRACKING_QUERY: Final = ("utm_*", "fbclid", "gclid", "msclkid", "mc_cid", "mc_eid", "igshid")
 """Query keys that say how a visitor came to a page, and not which page it is."""
 

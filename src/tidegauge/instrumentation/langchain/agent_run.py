@@ -41,16 +41,6 @@ from tidegauge.safety.guard import guarded
 from tidegauge.tracer import CallFailure, ModelResponse
 from tidegauge.values.safe_reading import label, truth
 
-__all__ = [
-    "ANSWERING",
-    "SEQUENCE",
-    "AgentRun",
-    "ModelCall",
-    "Scope",
-    "Success",
-    "WaitingKey",
-]
-
 Success: TypeAlias = Callable[[Any], bool | None]
 
 WaitingKey: TypeAlias = tuple[str, str, str, str | None]

@@ -24,8 +24,6 @@ from opentelemetry import context as otel_context
 from opentelemetry.context import Context
 from opentelemetry.trace import INVALID_SPAN, Span, set_span_in_context
 
-__all__ = ["BodyContext", "enter_chain", "enter_model", "enter_tool", "leave", "leave_model"]
-
 _SPAN: Final = next(iter(set_span_in_context(INVALID_SPAN, Context())))
 _RUN: Final = otel_context.create_key("tidegauge-langchain-run")
 _NO_CALLER: Final = object()

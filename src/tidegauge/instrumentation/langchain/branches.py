@@ -38,8 +38,6 @@ from tidegauge.runs.task_attempts import Attempts, FailedRun
 from tidegauge.runs.turn_calls import TurnCall
 from tidegauge.values.safe_reading import entry, label, last, part
 
-__all__ = ["OpenChain"]
-
 _SEQUENCE: Final = "seq:step:"
 _SENT: Final = "__pregel_push"
 _MAX_CHILDREN: Final = 10_000

@@ -29,8 +29,6 @@ from tidegauge.safety.critical import here
 from tidegauge.tracer import RequestLabels
 from tidegauge.values.safe_reading import label
 
-__all__ = ["CallbackRuns"]
-
 _MAX_POSTPONED: Final = 10_000
 
 

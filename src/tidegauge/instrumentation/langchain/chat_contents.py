@@ -28,8 +28,6 @@ from tidegauge.values.safe_reading import (
     same_value,
 )
 
-__all__ = ["answer_of", "prompt_of", "shown_result", "text_prompt_of"]
-
 _MAX_PARTS: Final = 1_000
 _ROLES: Final = {"human": "user", "developer": "system", "function": "tool"}
 _CALLS: Final = frozenset(

@@ -16,22 +16,6 @@ from tidegauge.errors import RunStopped
 from tidegauge.values import class_name
 from tidegauge.values.safe_reading import first, is_a, part
 
-__all__ = [
-    "COMMANDS",
-    "SENDS",
-    "STOP",
-    "GraphHandler",
-    "ending",
-    "enforce_again",
-    "fans_out",
-    "hand_off",
-    "is_again",
-    "is_failure",
-    "is_interrupt",
-    "may_pass",
-    "resumes",
-]
-
 STOP: type[RunStopped] = RunStopped
 """What is raised to stop a run, in the form that LangGraph lets through where it is installed."""
 

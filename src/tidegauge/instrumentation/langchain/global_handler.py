@@ -16,8 +16,6 @@ from langchain_core.tracers.context import register_configure_hook
 from tidegauge.instrumentation.langchain.handler import TidegaugeCallbackHandler
 from tidegauge.safety.critical import here
 
-__all__ = ["instrument", "uninstrument"]
-
 
 class _Everywhere:
     """One value for all threads and tasks, read like a context variable."""

@@ -21,8 +21,6 @@ from tidegauge.instrumentation.langchain.messages import (
 from tidegauge.instrumentation.langchain.run_lookup import enclosing_scope
 from tidegauge.safety.guard import guarded
 
-__all__ = ["nudge_hook", "stop_hook"]
-
 
 @guarded("langchain.nudge_hook", default={}, interrupting="skip")
 def nudge_hook(state: Any) -> dict[str, Any]:

@@ -84,8 +84,6 @@ from tidegauge.safety.guard import guarded
 from tidegauge.tracer import CallFailure
 from tidegauge.values.safe_reading import entry, first, is_a, label
 
-__all__ = ["TidegaugeCallbackHandler"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -14,15 +14,6 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCa
 from tidegauge.errors import RunStopped
 from tidegauge.events import Decision
 
-__all__ = [
-    "nudge_message",
-    "refused_message",
-    "stop_text",
-    "stopped_by",
-    "stopped_message",
-    "unanswered_calls",
-]
-
 _KEY: Final = "tidegauge"
 _NOT_RUN: Final = "This call was not run: the run was stopped."
 

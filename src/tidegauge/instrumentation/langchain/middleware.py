@@ -49,8 +49,6 @@ from tidegauge.instrumentation.spans import TidegaugeSpanProcessor
 from tidegauge.runs.recorder import RecordedRun
 from tidegauge.safety.guard import guarded, log
 
-__all__ = ["TidegaugeMiddleware"]
-
 _ToolAnswer: TypeAlias = ToolMessage | Command[Any]
 
 _NO_RUN: Final = (

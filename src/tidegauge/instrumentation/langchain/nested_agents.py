@@ -29,8 +29,6 @@ from tidegauge.instrumentation.langchain.run_starts import UNNAMED
 from tidegauge.runs.run_map import RunScope
 from tidegauge.values.safe_reading import label
 
-__all__ = ["NestedChain"]
-
 
 class NestedChain(RunScope[AgentRun]):
     """An open chain inside a tool, as a scope. It may become the root of a run.

@@ -34,33 +34,6 @@ from tidegauge.values.safe_reading import (
     total,
 )
 
-__all__ = [
-    "AGENT_NAME",
-    "ModelAnswer",
-    "NodeAnswer",
-    "NodeKey",
-    "action_entropy",
-    "agent_identity",
-    "agent_result",
-    "failed_result",
-    "hand_off_result",
-    "hand_off_target",
-    "last_content",
-    "message_count",
-    "model_answer",
-    "model_request",
-    "node_answer",
-    "node_key",
-    "node_result",
-    "offers_tools",
-    "retrieval",
-    "retrieved",
-    "structured_output",
-    "task_text",
-    "tool_answers",
-    "tool_result",
-]
-
 AGENT_NAME: Final = "lc_agent_name"
 """Name in the metadata of chains: the agent that they are in, by ``create_agent(name=...)``."""
 

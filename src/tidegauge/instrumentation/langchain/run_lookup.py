@@ -16,13 +16,6 @@ from tidegauge.runs.task_attempts import Attempts
 from tidegauge.safety.guard import guarded
 from tidegauge.values.safe_reading import entry
 
-__all__ = [
-    "RunHolder",
-    "enclosing_scope",
-    "find_agent_run",
-    "find_checkpointer",
-]
-
 
 class RunHolder(GraphHandler):
     """A callback handler that holds runs.

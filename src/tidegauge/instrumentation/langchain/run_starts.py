@@ -13,8 +13,6 @@ from tidegauge.runs.recorder import new_run_id
 from tidegauge.runs.request_metadata import RunLabels, run_labels
 from tidegauge.values.safe_reading import label, text_digest
 
-__all__ = ["UNNAMED", "branch_run", "child_run", "entrypoint_name", "root_run", "waiting_key"]
-
 UNNAMED: Final = "LangGraph"
 """LangGraph's name of a graph that has no other."""
 

@@ -15,8 +15,6 @@ from tidegauge.runs.recorder import Recorder
 from tidegauge.runs.task_attempts import Attempts
 from tidegauge.runs.waiting_runs import SavedRun
 
-__all__ = ["load_agent_run", "save_agent_run"]
-
 _NO_ROOT: Final = UUID(int=0)
 
 

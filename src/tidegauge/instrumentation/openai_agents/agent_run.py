@@ -19,8 +19,6 @@ from tidegauge.runs.run_map import RunScope
 from tidegauge.runs.turns import TurnTracker
 from tidegauge.tracer import CallFailure
 
-__all__ = ["AgentRun", "AgentRunStopped", "Scope", "open_child_run", "open_root_run"]
-
 
 class AgentRunStopped(RunStopped, AgentsException):
     """A policy ended the run.

@@ -41,8 +41,6 @@ from tidegauge.instrumentation.openai_agents.tracing_processor import TidegaugeT
 from tidegauge.runs.turn_calls import ChosenCall
 from tidegauge.safety.guard import guarded, log
 
-__all__ = ["TidegaugeRunHooks"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 Success: TypeAlias = Callable[[Any], bool | None]

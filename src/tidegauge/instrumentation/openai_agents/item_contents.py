@@ -16,8 +16,6 @@ from tidegauge.tracer import Item, MessageFormat, Prompt, Reply
 from tidegauge.values import class_name, exact_text
 from tidegauge.values.safe_reading import entry, is_a, label, part, plain_items, same_value
 
-__all__ = ["answer_of", "prompt_of"]
-
 _MAX_ITEMS: Final = 1_000
 _ROLES: Final = {"developer": "system", "model": "assistant", "function": "tool"}
 _TEXTS: Final = frozenset({"input_text", "output_text", "text", "summary_text", "refusal"})

@@ -27,21 +27,6 @@ from tidegauge.tracer import CallFailure, ModelRequest, ModelResponse
 from tidegauge.tracer.conventions import SERVER_ADDRESS, SERVER_PORT
 from tidegauge.values.safe_reading import count, entry, label, total
 
-__all__ = [
-    "ModelAnswer",
-    "agent_request",
-    "arguments_value",
-    "failure",
-    "generation_answer",
-    "generation_request",
-    "hook_answer",
-    "output_items",
-    "response_answer",
-    "response_parameters",
-    "tool_failure",
-    "tool_result",
-]
-
 _CALLED_BY_KIND: Final = {  # items that the SDK runs a tool for -> name of the tool
     "function_call": None,  # the item's own, handoffs among them
     "custom_tool_call": None,

@@ -49,8 +49,6 @@ from tidegauge.runs.run_map import RunMap, RunScope
 from tidegauge.safety.guard import guarded, log
 from tidegauge.tracer import ModelRequest, Prompt, Reply
 
-__all__ = ["TidegaugeTracingProcessor"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

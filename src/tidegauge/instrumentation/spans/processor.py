@@ -29,8 +29,6 @@ from tidegauge.runs.current import get_recorder
 from tidegauge.runs.recorder import RecordedRun
 from tidegauge.safety.guard import guarded
 
-__all__ = ["TidegaugeSpanProcessor", "Where"]
-
 Where: TypeAlias = trace.Span | SpanContext | int | str | None
 """A span, its context, or the id of a trace; ``None`` is the current span."""
 
