@@ -24,7 +24,7 @@ IMPORTS = {
     "dashboards": ["tidegauge.dashboards"],
     "demo": ["tidegauge.dashboards", "tidegauge.instrumentation.langchain"],
     "every": ["tidegauge.fleet.partition_worker", "tidegauge.instrumentation.openai_agents"],
-    "export": ["tidegauge.cli.table_files", "pyarrow.parquet"],
+    "export": ["tidegauge.cli.export", "pyarrow.parquet"],
     "inspect": ["tidegauge.coding_agents.session_files", "backports.zstd"],
     "judge": ["tidegauge.diagnose.judges"],
     "kafka": ["tidegauge.fleet.decisions_reader"],

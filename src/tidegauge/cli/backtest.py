@@ -17,19 +17,19 @@ from tidegauge.cli.command_settings import (
     IN_FILE,
     TEXT,
     number,
+    read_prices,
     setting,
     settings_options,
 )
-from tidegauge.cli.price_file import read_prices
 from tidegauge.cli.recording_options import TraceSettings, read_traces
 from tidegauge.cli.terminal import (
     NOT_MEASURED,
     RunProgress,
+    TextTable,
     percent,
     print_json,
     print_line,
 )
-from tidegauge.cli.text_table import TextTable
 from tidegauge.errors import ConfigurationError
 from tidegauge.policies import (
     DEFAULT_RULES,
@@ -49,11 +49,11 @@ from tidegauge.policies.backtesting import (
     BASELINES,
     Backtest,
     BootstrapMean,
+    Costs,
     backtest_thresholds,
 )
 from tidegauge.policies.backtesting import backtest as judge
 from tidegauge.policies.foreign_guards import FOREIGN_GUARDS, ForeignGuard
-from tidegauge.policies.net_effect import Costs
 from tidegauge.policies.shift import SHIFTED, kolmogorov_smirnov, spread
 from tidegauge.policies.trace import RULES
 from tidegauge.streaming_metrics.declaration import StopKind

@@ -21,8 +21,7 @@ from tidegauge.cli.command_settings import (
     setting,
     settings_options,
 )
-from tidegauge.cli.input_errors import InputErrors
-from tidegauge.cli.recording_options import InputSettings
+from tidegauge.cli.recording_options import InputErrors, InputSettings
 from tidegauge.errors import MissingExtraError
 
 _ABOVE_0: Final = number(float, "N", 0, exclusive=True)

@@ -11,20 +11,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from tidegauge.cli.input_errors import InputErrors
-from tidegauge.cli.recording_options import read_recordings
-from tidegauge.cli.terminal import NOT_MEASURED, print_json, print_line
-from tidegauge.cli.text_table import TextTable
+from tidegauge.cli.recording_options import InputErrors, read_recordings
+from tidegauge.cli.terminal import NOT_MEASURED, TextTable, print_json, print_line
 from tidegauge.diagnose.competency_scores import Agreement, CompetencyScore, agreements, read_scores
 from tidegauge.diagnose.judges.competencies import COMPETENCIES, rubric_named
-from tidegauge.diagnose.judges.cost import ANSWER_TOKENS, CHARACTERS_PER_TOKEN, Estimate, Price
 from tidegauge.diagnose.judges.judgement import (
     Judgement,
     JudgementFile,
     JudgementKey,
     read_judgements,
 )
-from tidegauge.diagnose.judges.judging import Judging
+from tidegauge.diagnose.judges.judging import (
+    ANSWER_TOKENS,
+    CHARACTERS_PER_TOKEN,
+    Estimate,
+    Judging,
+    Price,
+)
 from tidegauge.diagnose.judges.model_client import Usage
 from tidegauge.diagnose.judges.rubric_judge import Judge, RubricJudge, View
 from tidegauge.diagnose.judges.transcript import Transcript, Transcripts

@@ -15,11 +15,14 @@ from tidegauge.cli.command_settings import (
     setting,
     settings_options,
 )
-from tidegauge.cli.input_errors import InputErrors
-from tidegauge.cli.output_files import open_output, refuse_overwriting
-from tidegauge.cli.recording_options import StepInputSettings, read_recordings
-from tidegauge.cli.terminal import NOT_MEASURED, RunProgress, print_line
-from tidegauge.cli.text_table import TextTable
+from tidegauge.cli.recording_options import (
+    InputErrors,
+    StepInputSettings,
+    open_output,
+    read_recordings,
+    refuse_overwriting,
+)
+from tidegauge.cli.terminal import NOT_MEASURED, RunProgress, TextTable, print_line
 from tidegauge.errors import ConfigurationError
 from tidegauge.policies.calibration import Guarantee
 from tidegauge.policies.learning import (

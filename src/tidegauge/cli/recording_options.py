@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import IO, Any, BinaryIO, Final, TypeAlias
 
 import click
 import orjson
@@ -29,7 +31,6 @@ from tidegauge.cli.command_settings import (
     number,
     setting,
 )
-from tidegauge.cli.input_errors import InputErrors
 from tidegauge.cli.terminal import ByteProgress, print_line, total_bytes
 from tidegauge.coding_agents.session_files import (
     AGENTS,
@@ -57,7 +58,99 @@ from tidegauge.policies import (
 )
 from tidegauge.policies.calibration import GuaranteeKind
 from tidegauge.recordings.line_replay import MAX_LINE_BYTES, Fault, Line, Replay, read_lines
+from tidegauge.safety.private_files import private
 from tidegauge.streaming_metrics.auv import TIDE_T_MAX
+
+_PRINTED_PER_FILE: Final = 20
+
+
+class FatalInputError(click.ClickException):
+    """An error under ``--strict``: printed like any other, and the command ends with code 2."""
+
+    exit_code = 2
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Write the line of the error."""
+        (sys.stderr if file is None else file).write(f"{self.message}\n")
+
+
+class InputErrors:
+    """Prints the first 20 errors of each file, one line each, then how many more there were.
+
+    Args:
+        strict: whether the first error is fatal.
+    """
+
+    def __init__(self, *, strict: bool) -> None:
+        self._unreadable = False
+        self._strict = strict
+        self._source = ""
+        self._count = 0
+
+    def fault(self, fault: Fault) -> None:
+        """A line is not valid."""
+        self._source = fault.source
+        self._count += 1
+        if self._strict:
+            raise FatalInputError(str(fault))
+        if self._count <= _PRINTED_PER_FILE:
+            print_line(str(fault), err=True)
+
+    def unreadable(self, source: str, error: OSError) -> None:
+        """A file cannot be read."""
+        message = f"{source}: {error.strerror or error}"
+        if self._strict:
+            raise FatalInputError(message)
+        self._unreadable = True
+        print_line(message, err=True)
+
+    def end_of_file(self) -> None:
+        """A file ends: print how many errors were not printed."""
+        more = self._count - _PRINTED_PER_FILE
+        self._count = 0
+        if more > 0:
+            print_line(f"{self._source}: {more} more lines with errors", err=True)
+
+    def exit_if_nothing_read(self, runs: int) -> None:
+        """End the command with exit code 1 if there are no runs because of unreadable files."""
+        if not runs:
+            self.exit_if_unreadable()
+
+    def exit_if_unreadable(self) -> None:
+        """End the command with exit code 1 if a file could not be read."""
+        if self._unreadable:
+            raise click.exceptions.Exit(1)
+
+
+@contextmanager
+def open_output(path: Path) -> Iterator[BinaryIO]:
+    """A file that only its owner can read; errors of writing name the file, too."""
+    try:
+        with open(path, "wb", opener=private) as out:
+            yield out
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Write each text to its path below the folder, which is created, and print the path."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        print_line(str(path))
+
+
+def refuse_overwriting(out: Path | None, files: Sequence[str], option: str) -> None:
+    """Raise an error if the output is one of the input files."""
+    if out is None or not os.path.exists(out):
+        return
+    for file in files:
+        if os.path.exists(file) and os.path.samefile(out, file):
+            raise ConfigurationError(f"{option}: {out} is also an input; choose another file")
+
 
 _BUFFER_BYTES: Final = 1 << 20
 

@@ -9,9 +9,12 @@ from pathlib import Path
 import click
 
 from tidegauge.cli.command_settings import FLAG, OUT_FILE, setting, settings_options
-from tidegauge.cli.input_errors import InputErrors
-from tidegauge.cli.output_files import refuse_overwriting
-from tidegauge.cli.recording_options import MeasuredInputSettings, scores_setting
+from tidegauge.cli.recording_options import (
+    InputErrors,
+    MeasuredInputSettings,
+    refuse_overwriting,
+    scores_setting,
+)
 from tidegauge.cli.terminal import print_line
 
 

@@ -13,12 +13,13 @@ from typing import Any, Final
 import click
 
 from tidegauge.cli.command_settings import COUNT, OUT_FILE, TEXT, setting, settings_options
-from tidegauge.cli.input_errors import InputErrors
-from tidegauge.cli.output_files import open_output, refuse_overwriting
 from tidegauge.cli.recording_options import (
+    InputErrors,
     InputSettings,
     TMax,
+    open_output,
     read_recordings,
+    refuse_overwriting,
     scores_setting,
     t_max_setting,
 )

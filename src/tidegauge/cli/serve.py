@@ -22,16 +22,18 @@ from tidegauge.cli.command_settings import (
     TEXT,
     URL,
     number,
+    read_prices,
     setting,
     settings_options,
 )
-from tidegauge.cli.page_settings import PRICES_HELP, RUNBOOKS_HELP
-from tidegauge.cli.price_file import read_prices
-from tidegauge.cli.secret_files import read_key, read_token
 from tidegauge.cli.server_settings import (
+    PRICES_HELP,
+    RUNBOOKS_HELP,
     MeasuringSettings,
     print_metrics_addresses,
     rarely_collected,
+    read_key,
+    read_token,
     returning_memory,
     set_on_signal,
 )

@@ -26,13 +26,12 @@ from tidegauge.cli.command_settings import (
     URL,
     SettingType,
     one_of,
+    read_prices,
     setting,
     settings_options,
 )
 from tidegauge.cli.loop_notices import LoopNotices, parse_command, ring
-from tidegauge.cli.page_settings import PRICES_HELP, RUNBOOKS_HELP
-from tidegauge.cli.price_file import read_prices
-from tidegauge.cli.server_settings import set_on_signal, usable_port
+from tidegauge.cli.server_settings import PRICES_HELP, RUNBOOKS_HELP, set_on_signal, usable_port
 from tidegauge.cli.terminal import print_line
 
 if TYPE_CHECKING:

@@ -26,11 +26,11 @@ from tidegauge.cli.command_settings import (
     setting,
     settings_options,
 )
-from tidegauge.cli.secret_files import read_key
 from tidegauge.cli.server_settings import (
     MeasuringSettings,
     print_metrics_addresses,
     rarely_collected,
+    read_key,
 )
 from tidegauge.cli.terminal import VisibleLog, print_line
 from tidegauge.errors import MissingExtraError

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.wire_runs import WireRun
-from tidegauge.cli.replay_output import RecordedRuns
+from tidegauge.cli.replay import RecordedRuns
 from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
 from tidegauge.policies import Policy
 from tidegauge.streaming_metrics import packed_runs

@@ -8,9 +8,8 @@ is a score or the reason why there is none.
 
 from tidegauge.diagnose.competency_scores import Agreement, agreement, agreements
 from tidegauge.diagnose.judges.competencies import COMPETENCIES, LABELS, Rubric, rubric_named
-from tidegauge.diagnose.judges.cost import Estimate, Price
 from tidegauge.diagnose.judges.judgement import JudgedScores, Judgement, JudgementFile
-from tidegauge.diagnose.judges.judging import Judging
+from tidegauge.diagnose.judges.judging import Estimate, Judging, Price
 from tidegauge.diagnose.judges.rubric_judge import (
     FIVE_JUDGES,
     Judge,

@@ -91,9 +91,9 @@ def test_what_is_around_the_answer_does_not_matter(answer: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "fault"),
     [
-        (verdict(score=cast(Any, "good")), "score: "),
+        (verdict(score=cast("Any", "good")), "score: "),
         (verdict(score=True), "score: "),
-        (verdict(score=cast(Any, 2.5)), "score: "),
+        (verdict(score=cast("Any", 2.5)), "score: "),
         (verdict(score=5), "score: "),
         (verdict(score=None, applicable=True), "score is null; use a whole number"),
         (verdict(score=None), "this rubric applies to every run"),
