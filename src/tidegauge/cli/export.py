@@ -23,7 +23,8 @@ from tidegauge.cli.recording_options import (
 from tidegauge.cli.replay import RecordedRuns, StepLines
 from tidegauge.cli.terminal import print_line
 from tidegauge.errors import MissingExtraError
-from tidegauge.fleet.fields import check_version, invalid, text
+from tidegauge.fields import text, wrong
+from tidegauge.fleet.message_json import check_version
 from tidegauge.streaming_metrics import run_entry
 
 Row: TypeAlias = dict[str, Any]
@@ -59,7 +60,7 @@ class TableColumn(NamedTuple):
             return None
         types, wanted, limit = _KINDS[self.kind]
         if type(value) not in types or (limit is not None and abs(value) > limit):
-            raise invalid(self.name, wanted, value)
+            raise wrong(self.name, wanted, value)
         return value
 
 

@@ -1,4 +1,4 @@
-"""The runs that a command shows while they are at work: their reports and news."""
+"""The runs that a command shows while they are at work: their reports, news and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands that read recordings have in common: options, and reading the files."""
+"""What commands that read recordings share: options, input and output files, errors in them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tidegauge.coding_agents.session_files import (
 from tidegauge.coding_agents.session_transcript import SessionError
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import StepSink
-from tidegauge.fleet.fields import json_object
+from tidegauge.fleet.message_json import json_object
 from tidegauge.policies import (
     SCORES,
     Guarantee,

@@ -1,4 +1,4 @@
-"""``tidegauge replay``: recorded runs through the engine of live runs."""
+"""``tidegauge replay``: measures recorded runs with the engine of live runs, and writes them."""
 
 from __future__ import annotations
 

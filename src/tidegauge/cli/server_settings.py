@@ -1,4 +1,7 @@
-"""Settings that ``serve``, ``worker`` and ``decisions`` share, and what is started from them."""
+"""Settings that ``serve``, ``worker`` and ``decisions`` share, and what is started from them.
+
+No error message shows what is in the files and variables that hold secrets.
+"""
 
 from __future__ import annotations
 

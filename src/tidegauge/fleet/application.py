@@ -23,8 +23,8 @@ from quixstreams.sinks import BaseSink
 from quixstreams.state.rocksdb import RocksDBStorePartition
 
 from tidegauge.errors import ConfigurationError
-from tidegauge.fleet.fields import MessageError
 from tidegauge.fleet.kafka_records import CLOCK_KEY, Message
+from tidegauge.fleet.message_json import MessageError
 from tidegauge.fleet.partition import Partition, PartitionCounts
 from tidegauge.fleet.producer import ConsumedMessage, Topics, WorkerProducer, utf8
 from tidegauge.safety.guard import internal_errors

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
-from tidegauge.fleet.fields import MessageError
+from tidegauge.fleet.message_json import MessageError
 
 
 class ConsumedMessage(NamedTuple):

@@ -23,7 +23,7 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from tidegauge.events import ABSENT, Call, CallResult
-from tidegauge.fleet.fields import VERSION
+from tidegauge.fleet.message_json import VERSION
 from tidegauge.foreign_spans.convention_reader import MARKER_ATTRIBUTES, read_span
 from tidegauge.foreign_spans.json_values import error_type, failure_text, labels, parsed
 from tidegauge.foreign_spans.span import (

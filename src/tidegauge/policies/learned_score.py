@@ -19,10 +19,10 @@ from typing import Any, Final, NamedTuple
 import orjson
 import xxhash
 
-from tidegauge._checked import shown
 from tidegauge.errors import ConfigurationError
-from tidegauge.policies.input_file import content_of
+from tidegauge.fields import content_of
 from tidegauge.policies.rule import AnySignals
+from tidegauge.settings import shown
 from tidegauge.streaming_metrics.features import FEATURES, RunFeatures
 from tidegauge.streaming_metrics.stagnation import stagnation_in_words, stagnation_of
 

@@ -2,6 +2,9 @@
 
 Source: Exploration and Exploitation Errors Are Measurable for Language Model Agents
 (arXiv 2604.13151), section 3 and appendix C.1.
+
+Its agents are scripted walkers, one strategy each: functions of a walk and a random source that
+move until the walk is over. All but :func:`optimal` use only what the walk has seen.
 """
 
 from __future__ import annotations

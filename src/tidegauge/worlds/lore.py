@@ -2,6 +2,10 @@
 
 Source: The Agent's Marathon: Probing the Limits of Endurance in Long-Horizon Tasks, sections 3
 and 4.
+
+Its agents are scripted readers, one strategy each: functions of a reading and a random source. A
+reader knows only its start and what it read. A known id that it has not looked up is a *lead*; the
+leads of one page are a *batch*.
 """
 
 from __future__ import annotations

@@ -1,4 +1,12 @@
-"""The data of the report: runs, groups, tasks, curves and graphs of places."""
+"""The report: its data (runs, groups, tasks, curves, graphs of places), and the page with them.
+
+The page is one HTML file without requests and with its own scripts only. A content security policy
+allows these by their hashes. The chart library and the recorded contents are compressed data in the
+page. Scripts show contents by ``textContent`` only, so they are never markup.
+
+Sources: TIDE (profiles of agents, pairs of memory arms); figures 1 and 4a of Exploration and
+Exploitation Errors Are Measurable for Language Model Agents, E&E (arXiv 2604.13151).
+"""
 
 from __future__ import annotations
 
