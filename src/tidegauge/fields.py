@@ -1,8 +1,8 @@
 """Fields of JSON and TOML from outside, read strictly, and files that hold them.
 
-Each function gives a field of an object, or raises a :class:`FieldError`. Its message names the field
-and the kind of its value, never a text, which may be private. ``where`` is where the object is, such
-as ``calls[0]``.
+Each function gives a field of an object, or raises a :class:`FieldError`. Its message names the
+field and the kind of its value, never a text, which may be private. ``where`` is where the object
+is, such as ``calls[0]``.
 
 >>> text({"run": "r1"}, "run")
 'r1'

@@ -264,7 +264,7 @@ def test_half_a_character_is_spelled_out(shown) -> None:
 def test_times_are_whole_numbers_of_64_bits(reported) -> None:
     more = copy.deepcopy(WHOLE)
     more["spans"][0]["start"] = reported
-    with pytest.raises(MessageError, match="start is .*; use (a whole number|0 to 18446744073709551615)|start is missing"):
+    with pytest.raises(MessageError, match=r"start is (.*; use (a whole|0 to 1844674)|missing)"):
         decode_spans(more)
 
 
@@ -314,7 +314,7 @@ WHOLE = orjson.loads(
         ({**WHOLE, "version": 2}, "version", "version 2 is not supported; use 1"),
         ({**WHOLE, "version": True}, "version", "version"),
         ({**WHOLE, "version": "one"}, "version", "version of type str"),
-        ({**WHOLE, "run": "0" * 32}, "invalid", "run is no id; use 32 hexadecimal digits, not all zero"),
+        ({**WHOLE, "run": "0" * 32}, "invalid", "run is no id; use 32 .* digits, not all zero"),
         ({**WHOLE, "run": "A" * 32}, "invalid", "run is no id; use 32 hexadecimal digits"),
         ({**WHOLE, "run": 7}, "invalid", "run is a number; use a string"),
         ({**WHOLE, "spans": {}}, "invalid", "spans is an object; use a list"),
