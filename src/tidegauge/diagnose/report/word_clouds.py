@@ -2,9 +2,9 @@
 
 The page lays out the clouds and counts their words over the selected runs. Verbs, nouns and pairs
 of them (the word clouds of AgentDiagnose) come from the tagger HanTa (Wartena 2019), a hidden
-Markov model of words, their parts and their order. Its model is in its package, so nothing is loaded
-from the network. The model is a pickle, which could run code; here it is read as plain data: all but
-containers, texts and numbers is refused.
+Markov model of words, their parts and their order. Its model is in its package, so nothing is
+loaded from the network. The model is a pickle, which could run code; here it is read as plain data:
+all but containers, texts and numbers is refused.
 """
 
 from __future__ import annotations
