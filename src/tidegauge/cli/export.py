@@ -20,7 +20,7 @@ from tidegauge.cli.recording_options import (
     read_recordings,
     refuse_overwriting,
 )
-from tidegauge.cli.replay import RecordedRuns, StepLines
+from tidegauge.cli.replay import StepLines, measured_as
 from tidegauge.cli.terminal import print_line
 from tidegauge.errors import MissingExtraError
 from tidegauge.fields import text, wrong
@@ -334,21 +334,9 @@ def _export_recordings(
     loops: TableFile,
     steps: TableFile,
 ) -> None:
-    measured = RecordedRuns(
-        settings.rules(),
-        loop_code=settings.loop_code,
-        normaliser=None if settings.exact else "volatile",
-        detect_polls=settings.detect_polls,
-    )
+    measured = measured_as(settings)
     lines = StepLines(measured, measured.engine, lambda line: steps.add([STEPS.row(line)]))
-    read_recordings(
-        settings.files,
-        lines,
-        errors,
-        ignore_actions=settings.ignore_actions,
-        t_max=settings.t_max,
-        sessions_of=settings.sessions_of,
-    )
+    read_recordings(settings, lines, errors)
     lines.close()
     for report in measured.reports():
         entry = {**run_entry(report), "outcome": report.outcome, "trace_id": report.trace_id}

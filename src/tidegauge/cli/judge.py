@@ -143,12 +143,7 @@ def judge(settings: JudgeSettings) -> None:
         raise MissingExtraError(error.name or "langchain_core", extra="judge") from error
     judges = judge_output.chosen_judges(settings.competencies, settings.own_judges, settings.view)
     errors = InputErrors(strict=settings.strict)
-    runs = judge_output.RunsToJudge(
-        settings.files,
-        errors,
-        max_tokens=settings.max_tokens,
-        sessions_of=settings.sessions_of,
-    )
+    runs = judge_output.RunsToJudge(settings, errors, max_tokens=settings.max_tokens)
     if settings.dry_run:
         judge_output.print_estimate(
             runs, judges, model=settings.model, out=settings.out, price=settings.price

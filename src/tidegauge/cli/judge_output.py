@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from tidegauge.cli.recording_options import InputErrors, read_recordings
+from tidegauge.cli.recording_options import InputErrors, InputSettings, read_recordings
 from tidegauge.cli.terminal import NOT_MEASURED, TextTable, print_json, print_line
 from tidegauge.diagnose.competency_scores import Agreement, CompetencyScore, agreements, read_scores
 from tidegauge.diagnose.judges.competencies import COMPETENCIES, rubric_named
@@ -56,23 +56,14 @@ class RunsToJudge:
     a judgement names its run by the id alone.
 
     Args:
-        files: the recordings.
+        settings: names the recordings.
         errors: reports errors in them.
         max_tokens: largest record of a run, in estimated tokens.
-        sessions_of: the coding agent whose sessions the files are; see ``--from``.
     """
 
-    def __init__(
-        self,
-        files: Iterable[str],
-        errors: InputErrors,
-        *,
-        max_tokens: int,
-        sessions_of: str | None = None,
-    ) -> None:
-        self._files = list(files)
+    def __init__(self, settings: InputSettings, errors: InputErrors, *, max_tokens: int) -> None:
+        self._settings = settings
         self._errors = errors
-        self._sessions_of = sessions_of
         self._room = max_tokens * CHARACTERS_PER_TOKEN
 
     def each(self, take: Callable[[Transcript], object]) -> None:
@@ -88,7 +79,7 @@ class RunsToJudge:
             take(transcript)
 
         transcripts = Transcripts(taken, room=self._room)
-        read_recordings(self._files, transcripts, self._errors, sessions_of=self._sessions_of)
+        read_recordings(self._settings, transcripts, self._errors)
         transcripts.close()
         if again:
             names = ", ".join(dict.fromkeys(again[:_MAX_NAMED]))

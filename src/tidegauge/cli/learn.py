@@ -85,13 +85,7 @@ def learn(settings: LearnSettings) -> None:
     examples: list[Example] = []
     errors = InputErrors(strict=settings.strict)
     sink = ExampleSink(examples.append, exact=settings.exact, detect_polls=settings.detect_polls)
-    read_recordings(
-        settings.files,
-        sink,
-        errors,
-        ignore_actions=settings.ignore_actions,
-        sessions_of=settings.sessions_of,
-    )
+    read_recordings(settings, sink, errors)
     errors.exit_if_nothing_read(len(examples) + sink.could_be_ended)
     if sink.could_be_ended:
         print_line(

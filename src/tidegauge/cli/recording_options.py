@@ -325,13 +325,7 @@ def read_traces(
         exact=settings.exact,
         detect_polls=settings.detect_polls,
     )
-    skipped = read_recordings(
-        settings.files,
-        sink,
-        errors,
-        ignore_actions=settings.ignore_actions,
-        sessions_of=settings.sessions_of,
-    )
+    skipped = read_recordings(settings, sink, errors)
     sink.close()
     kept = [trace for trace in traces if not _is_learned_from(trace, scores)]
     if len(kept) < len(traces):
@@ -351,31 +345,28 @@ def _is_learned_from(trace: RunTrace, scores: Iterable[str | Score]) -> bool:
 
 
 def read_recordings(
-    files: Sequence[str],
+    settings: InputSettings,
     sink: StepSink,
     errors: InputErrors,
     *,
-    ignore_actions: Iterable[str] = (),
-    t_max: TMax = None,
     keep_line: Callable[[str, bytes], None] | None = None,
-    sessions_of: str | None = None,
 ) -> int:
     """Replay all files into a sink, with progress on a terminal; gives the number of skipped lines.
 
     Args:
-        files: the recordings; ``-`` is standard input.
+        settings: names the files, what is left out of them, and what replaces their ``t_max``.
         sink: takes the step events.
         errors: reports invalid lines and unreadable files.
-        ignore_actions: actions whose steps are left out.
-        t_max: turns within which success counts, for every run or by task group.
         keep_line: gets the run and the text of every line that was not skipped.
-        sessions_of: the coding agent whose sessions the files are, or ``auto``; ``None``, they are
-            recordings.
     """
+    files, agent = settings.files, settings.sessions_of
     replay = Replay(
-        sink, ignore_actions=frozenset(ignore_actions), t_max=t_max, on_fault=errors.fault
+        sink,
+        ignore_actions=frozenset(getattr(settings, "ignore_actions", ())),
+        t_max=getattr(settings, "t_max", None),  # not every command has these two
+        on_fault=errors.fault,
     )
-    sources = _recordings(files) if sessions_of is None else _sessions(files, sessions_of)
+    sources = _recordings(files) if agent is None else _sessions(files, agent)
 
     def take(line: Line | Fault, source: str) -> None:
         if isinstance(line, Fault):

@@ -151,6 +151,16 @@ class RecordedRuns:
             self._reports[index] = _small(report)
 
 
+def measured_as(settings: MeasuredInputSettings) -> RecordedRuns:
+    """The sink for recorded runs that the settings describe."""
+    return RecordedRuns(
+        settings.rules(),
+        loop_code=settings.loop_code,
+        normaliser=None if settings.exact else "volatile",
+        detect_polls=settings.detect_polls,
+    )
+
+
 class _Numbers(Mapping[str, Any]):
     """The numbers of a report in a fifth of the memory of a dictionary."""
 
@@ -386,12 +396,7 @@ def replay(settings: ReplaySettings) -> None:
     read or written; 2: wrong usage, or an error in the input with --strict.
     """
     refuse_overwriting(settings.steps_out, settings.files, "--steps-out")
-    runs = RecordedRuns(
-        settings.rules(),
-        loop_code=settings.loop_code,
-        normaliser=None if settings.exact else "volatile",
-        detect_polls=settings.detect_polls,
-    )
+    runs = measured_as(settings)
     errors = InputErrors(strict=settings.strict)
     with ExitStack() as stack:
         sink: StepSink = runs
@@ -403,14 +408,7 @@ def replay(settings: ReplaySettings) -> None:
                 lambda line: out.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)),
             )
             stack.callback(lines.close)
-        skipped = read_recordings(
-            settings.files,
-            sink,
-            errors,
-            ignore_actions=settings.ignore_actions,
-            t_max=settings.t_max,
-            sessions_of=settings.sessions_of,
-        )
+        skipped = read_recordings(settings, sink, errors)
     if settings.json:
         for text in document_text(runs, skipped_lines=skipped):
             print_json(text)

@@ -12,7 +12,12 @@ import click
 import orjson
 
 from tidegauge._version import __version__
-from tidegauge.cli.recording_options import InputErrors, TMax, read_recordings
+from tidegauge.cli.recording_options import (
+    InputErrors,
+    MeasuredInputSettings,
+    TMax,
+    read_recordings,
+)
 from tidegauge.cli.replay import RecordedRuns, StepLines, document
 from tidegauge.cli.terminal import StageProgress
 from tidegauge.diagnose.competency_scores import CompetencyScore, read_scores
@@ -229,15 +234,13 @@ def write_report(
     report = ReportData(
         policy or Policy(), loop_code=loop_code, exact=exact, detect_polls=detect_polls
     )
-    skipped = read_recordings(
-        files,
-        report,
-        errors,
-        ignore_actions=ignore_actions,
-        t_max=t_max,
-        keep_line=report.keep_line,
+    settings = MeasuredInputSettings(
+        files=tuple(files),
         sessions_of=sessions_of,
+        ignore_actions=tuple(ignore_actions),
+        t_max=t_max,
     )
+    skipped = read_recordings(settings, report, errors, keep_line=report.keep_line)
     runs = report.reported()
     numbers = document(report.runs, skipped_lines=skipped)
     groups = report.runs.groups().items()

@@ -119,14 +119,7 @@ def select(settings: SelectSettings) -> None:
         if settings.out is not None:
             write = stack.enter_context(open_output(settings.out)).write
         selected = SelectedRuns(holds, write, top=settings.top, rank=overall)
-        read_recordings(
-            settings.files,
-            selected,
-            errors,
-            t_max=settings.t_max,
-            keep_line=selected.keep_line,
-            sessions_of=settings.sessions_of,
-        )
+        read_recordings(settings, selected, errors, keep_line=selected.keep_line)
         selected.close()
     print_line(f"{selected.chosen} of {selected.seen} runs", err=True)
     errors.exit_if_unreadable()
