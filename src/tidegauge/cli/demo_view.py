@@ -248,14 +248,7 @@ def _summary_lines(
     *,
     served_at: str | None,
 ) -> Iterator[Text]:
-    """The lines under the tables.
-
-    Args:
-        snapshot: of the engine, at the end.
-        saving: what the stop saved; ``None`` if one of the two runs did not get that far.
-        alarms: runs that would have been stopped by mistake.
-        served_at: where ``/metrics`` is still served; ``None``, it is not.
-    """
+    """The lines under the tables."""
     steps, loop_steps = total_steps(snapshot)
     if steps:
         ratio = percent(loop_steps / steps)
@@ -299,13 +292,7 @@ def _summary_lines(
 def _runs_table(
     planned: Sequence[tuple[str, str]], runs: Iterable[LiveRun], *, width: int
 ) -> Table:
-    """A row for each planned run, with its current measurements.
-
-    Args:
-        planned: (agent, task) of every run.
-        runs: those that have started.
-        width: columns of the terminal; in less than 98, tokens and seconds are left out.
-    """
+    """A row for each planned run, with its current measurements."""
     costs = width >= _ROOM_FOR_COSTS
     numbers = (*RUN_NUMBERS, *_COSTS) if costs else RUN_NUMBERS
     table = section_table("runs")

@@ -34,8 +34,6 @@ class TableColumn(NamedTuple):
     """A column of a table.
 
     Args:
-        name: of the column.
-        kind: of its values; each may also be ``None``, not measured.
         path: where its value is in a record; by default, under the column's name.
 
     >>> column = TableColumn("lost_tokens", "integer", ("lost_in_loops", "tokens"))
@@ -80,12 +78,7 @@ _KINDS: Final = {
 
 
 class Table(NamedTuple):
-    """A table.
-
-    Args:
-        name: of its file.
-        columns: in their order.
-    """
+    """A table."""
 
     name: str
     columns: tuple[TableColumn, ...]
@@ -196,11 +189,6 @@ class TableFile:
     Spreadsheets run cells of a CSV that begin like a formula, and agents have names of others'
     choice. So such a text gets an apostrophe before it there, and so does one that begins with an
     apostrophe: without the first one, each is what it was.
-
-    Args:
-        path: of the file.
-        table: its columns.
-        file_format: of the file.
 
     Attributes:
         rows: how many rows it has.

@@ -54,11 +54,6 @@ class RunsToJudge:
 
     Of several runs with the same id, only the first is taken and the others are reported, because
     a judgement names its run by the id alone.
-
-    Args:
-        settings: names the recordings.
-        errors: reports errors in them.
-        max_tokens: largest record of a run, in estimated tokens.
     """
 
     def __init__(self, settings: InputSettings, errors: InputErrors, *, max_tokens: int) -> None:
@@ -94,9 +89,7 @@ def chosen_judges(
     """The judges of these competencies, then the user's own; without either, the five.
 
     Args:
-        competencies: names of competencies.
         own: the user's judges, as ``module:name``.
-        view: what the judges of competencies read.
 
     Raises:
         ConfigurationError: a competency or a judge does not exist.

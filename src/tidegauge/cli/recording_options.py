@@ -354,9 +354,6 @@ def read_recordings(
     """Replay all files into a sink, with progress on a terminal; gives the number of skipped lines.
 
     Args:
-        settings: names the files, what is left out of them, and what replaces their ``t_max``.
-        sink: takes the step events.
-        errors: reports invalid lines and unreadable files.
         keep_line: gets the run and the text of every line that was not skipped.
     """
     files, agent = settings.files, settings.sessions_of
@@ -387,9 +384,7 @@ def read_objects(
     """Read files of JSON objects, one a line, with progress on a terminal.
 
     Args:
-        files: ``-`` is standard input.
         take: gets each object; a ``ValueError`` says why it is not valid.
-        errors: reports invalid lines and unreadable files.
     """
 
     def read(line: Line | Fault, source: str) -> None:

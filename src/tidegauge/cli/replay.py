@@ -278,11 +278,6 @@ class StepLines:
     Whether a step loops is known once its repetition is complete or broken off, so its line waits
     until then. Lines of one run come in order, runs interleave. At most as many wait as the longest
     period of a loop.
-
-    Args:
-        sink: takes the events.
-        engine: where the sink measures them.
-        emit: takes the lines.
     """
 
     def __init__(

@@ -53,12 +53,6 @@ class ReportData:
 
     Memory: the recording, and a few hundred bytes a step.
 
-    Args:
-        policy: decides what follows each step.
-        loop_code: how loops are read, see :class:`RecordedRuns`.
-        exact: whether texts are compared exactly, known noise included.
-        detect_polls: whether calls that wait are taken for polls, as of the engine.
-
     Attributes:
         runs: the runs' reports and groups.
     """
@@ -207,20 +201,12 @@ def write_report(
 ) -> int:
     """Write the page of some recordings; returns the number of runs.
 
+    What is not named below is an option of ``tidegauge report``.
+
     Args:
-        files: the recordings, read as one.
-        out: the file of the page.
-        scores: the file of the scores of judges.
         with_contents: whether the page shows contents, or digests of them.
-        t_max: turns within which success counts, for every run or by task group.
-        loop_code: how loops are read, see ``--loop-code``.
-        exact: whether texts are compared exactly, see ``--exact``.
-        detect_polls: whether calls that wait are taken for polls, see ``--detect-polls``.
         policy: marks where it would intervene, and ends runs where it stops them.
-        ignore_actions: actions whose steps are left out.
         embed: gives a row of numbers for each action's text; the map of actions is drawn from it.
-        errors: reports errors in the recordings.
-        sessions_of: the coding agent whose sessions the files are; see ``--from``.
 
     Raises:
         OSError: the page cannot be written, or the scores cannot be read.

@@ -89,8 +89,6 @@ def read_token(path: str | None, variable: str, *, sent: bool = False) -> str | 
     A variable that is set but empty is an error: a secret was not filled in.
 
     Args:
-        path: of the file, if there is one.
-        variable: name of the environment variable.
         sent: whether it is sent in a header, which must be able to carry it.
     """
     token = _from_variable(variable) if path is None else read_secret(path, "token")

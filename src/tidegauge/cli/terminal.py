@@ -52,7 +52,6 @@ def visible(text: str, most: int | None = None) -> str:
     letter after the fourth.
 
     Args:
-        text: any text.
         most: letters of it that are shown at most; ``None``, all.
 
     >>> visible("\x1b[2Ja\tb\u202e")
@@ -114,13 +113,7 @@ def _is_shown(letter: str, marks: int) -> bool:
 
 
 def print_line(text: str = "", *, err: bool = False, wrap: bool = True) -> None:
-    """Print a line, :func:`visible`; on a terminal that is narrower, it breaks between words.
-
-    Args:
-        text: the line.
-        err: whether it goes to standard error.
-        wrap: whether it breaks.
-    """
+    """Print a line, :func:`visible`; on a terminal that is narrower, it breaks between words."""
     text = visible(text)
     if wrap and (sys.stderr if err else sys.stdout).isatty():
         width = shutil.get_terminal_size().columns
@@ -138,11 +131,7 @@ def print_json(data: bytes) -> None:
 
 
 def open_console(width: int | None = None) -> Console:
-    """A console for tables: text is shown as it is, never read as markup.
-
-    Args:
-        width: columns; ``None``, those of the terminal.
-    """
+    """A console for tables: text is shown as it is, never read as markup."""
     from rich.console import Console
 
     return Console(width=width, markup=False, emoji=False, highlight=False)
@@ -172,7 +161,6 @@ class ByteProgress:
 
     Args:
         total: of all files; ``None``, not known.
-        clock: seconds.
     """
 
     def __init__(self, total: int | None, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -297,10 +285,6 @@ class TextTable:
     wider than the terminal, headings are wrapped and columns without any value are left out. If
     that is not enough, names move to lines above the rows that share them; if the numbers alone are
     too wide, they follow in further tables. Output that does not go to a terminal has full width.
-
-    Args:
-        names: headings of the names.
-        numbers: headings of the numbers.
 
     >>> table = TextTable(("task group", "agent"), ("runs", "loop ratio"))
     >>> table.add("shop", "browser", "3", "0.0%")

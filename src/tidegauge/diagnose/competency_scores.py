@@ -143,12 +143,7 @@ def agreement(pairs: Iterable[tuple[float | None, float | None]]) -> Agreement:
 def agreements(
     scores: Iterable[CompetencyScore], labels: Iterable[CompetencyScore]
 ) -> Mapping[str, Agreement]:
-    """The agreement of scores with labels, by competency, in the order of the labels.
-
-    Args:
-        scores: scores by judges.
-        labels: scores by people, of some or all of the runs.
-    """
+    """The agreement of scores with labels, by competency, in the order of the labels."""
     judged = {(score.run, score.competency): score.score for score in scores}
     pairs: dict[str, list[tuple[float | None, float | None]]] = {}
     for label in labels:

@@ -36,10 +36,6 @@ class Condition:
     for such fields with ``is None`` and ``is not None``. A field alone is true unless it is false,
     0 or empty.
 
-    Args:
-        text: the condition.
-        names: the fields of a run.
-
     Raises:
         ConfigurationError: the text is not a valid condition, or names an unknown field.
 

@@ -78,7 +78,6 @@ class BootstrapMean(NamedTuple):
 
     Where runs share a task, whole tasks are resampled.
 
-
     Attributes:
         value: the mean.
         low: lower end of the interval.
@@ -207,9 +206,7 @@ def backtest(
         leave_out_agent: learn each agent's thresholds from other agents' runs of its task
             group only.
         by_task: whether runs of one task may be alike: whole tasks are drawn.
-        costs: for the net effect.
         fixed: names of rules that the traces follow, which stop without a threshold.
-        seed: of the draws.
         advance: called after each group with its number of runs.
 
     Raises:
@@ -276,12 +273,8 @@ def backtest_thresholds(
     """Judge given thresholds on runs that they were not learned from.
 
     Args:
-        traces: the runs.
         above: gives the threshold that holds for a run and a score; ``None``, there is none.
-        scores: names of the scores.
         repeats: how often the runs are resampled for the intervals.
-        costs: for the net effect.
-        seed: of the resampling.
     """
     rows = []
     for key, runs in _grouped(traces).items():

@@ -216,7 +216,6 @@ def calibrate(
         by: the labels that distinguish groups; without any, all runs are one group.
         by_task: whether runs of one task may be alike; a run without a task is one by itself.
         action: the action when a run exceeds it.
-        calibrated: when, in seconds since the epoch.
 
     Raises:
         ConfigurationError: the score is unknown.

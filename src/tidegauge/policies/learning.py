@@ -88,8 +88,6 @@ class ExampleSink:
 
     Args:
         on_example: called with every run that ended.
-        exact: whether texts are compared exactly, known noise included.
-        detect_polls: whether calls that wait are taken for polls, as of the engine.
 
     Attributes:
         could_be_ended: how many runs were left out because a threshold could end them.
@@ -319,9 +317,7 @@ def learn(
     """Learn a score for every task group, and for every agent with enough runs.
 
     Args:
-        examples: recorded runs.
         share: of the tasks, that it is learned from; the others are left to calibrate on.
-        seed: of the draw of these tasks.
         advance: called after each fit with the number of its runs.
 
     Returns:
@@ -378,12 +374,7 @@ def _enough(examples: Sequence[Example]) -> bool:
 
 
 def score_document(groups: Iterable[LearnedGroup], tasks: Iterable[str]) -> bytes:
-    """The text of a score's file, which :func:`~tidegauge.policies.learned_score.read_score` reads.
-
-    Args:
-        groups: what was learned.
-        tasks: marks of the tasks that it was learned from.
-    """
+    """The text of a score's file, for :func:`~tidegauge.policies.learned_score.read_score`."""
     document = {
         "format": FORMAT,
         "learned": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -40,14 +40,10 @@ _TERMS: Final = 100
 
 
 def kolmogorov_smirnov(first: Sequence[float], second: Sequence[float]) -> float:
-    """The p-value of the two-sample Kolmogorov-Smirnov test: the same distribution?
+    """The p-value of the two-sample Kolmogorov-Smirnov test of sorted values.
 
     Asymptotic, with the correction of Stephens (1970); where scores are equal, it is too large
     rather than too small, so that false alarms are rarer than they may be.
-
-    Args:
-        first: sorted values.
-        second: sorted values.
 
     >>> kolmogorov_smirnov(range(50), range(50))
     1.0
@@ -88,11 +84,8 @@ class ShiftCheck:
     """Compares the scores of successful runs with those of the calibration, in blocks.
 
     Each block of :data:`LEAST_RUNS` runs is compared once, so that a limit on the p-value is the
-    share of blocks that give a false alarm. Not thread-safe.
-
-    Args:
-        calibrated: sorted scores of the calibration at or below the threshold.
-        threshold: the threshold.
+    share of blocks that give a false alarm. ``calibrated`` has the sorted scores of the calibration at
+    or below the threshold. Not thread-safe.
 
     Attributes:
         p_value: of the last block; ``None`` before the first one, or if there is nothing to compare
@@ -128,9 +121,6 @@ class Crossings:
 
     A threshold bounds the share of successful runs above it. The runs that it did not stop show
     whether the bound holds: all runs while it only observes, the holdout later.
-
-    Args:
-        thresholds: the policy's thresholds.
     """
 
     def __init__(self, thresholds: Thresholds) -> None:
@@ -158,9 +148,6 @@ class Crossings:
         """Count a run that ended, by its outcome.
 
         Args:
-            agent: its agent.
-            task_group: its task group.
-            outcome: how it ended.
             exceeded: names of the scores that exceeded their thresholds in it.
             highest: the highest value of each score.
         """

@@ -179,13 +179,10 @@ class TraceSink:
     """A step sink that traces every run and never intervenes.
 
     Args:
-        scores: the scores to trace, or their names.
         rules: a policy whose rules are traced as well, whatever their action.
         on_trace: called with every run that ended.
         guards: names of guards of other projects to trace, see
             :data:`~tidegauge.policies.foreign_guards.FOREIGN_GUARDS`.
-        exact: whether texts are compared exactly, known noise included.
-        detect_polls: whether calls that wait are taken for polls, as of the engine.
 
     Attributes:
         engine: measures the runs, as in a live process.

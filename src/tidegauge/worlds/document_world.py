@@ -92,7 +92,6 @@ class DocumentWorld:
     """The archive, the same for the same seed.
 
     Args:
-        seed: random seed.
         stations: how many stations it has, each with a gauge and a keeper; at most six.
 
     >>> world = DocumentWorld(seed=1)

@@ -56,7 +56,6 @@ class GridWorld:
     The start has no task.
 
     Args:
-        seed: random seed.
         graph: its tasks; left out, ``TaskGraph.sample(seed)``.
         density: tasks for each cell of the grid: the lower, the larger it is. More than 0, and
             at most 0.5.
@@ -125,7 +124,6 @@ class GridWorld:
         """A world with the settings of the paper's appendix C.1.
 
         Args:
-            seed: random seed.
             size: of the graph: 4, 6 or 8 tasks.
             exploitation: how much exploitation the map demands; the less, the more exploration. Low
                 has few tasks on a large map with wide corridors.
@@ -483,8 +481,6 @@ def oscillator(walk: Walk, draw: random.Random, *, since: int = 8) -> None:
     """Explores, and then goes back and forth between two cells until the budget is used up.
 
     Args:
-        walk: the walk.
-        draw: unused.
         since: moves before it starts; it then continues until the next new cell.
     """
     before = walk.here

@@ -371,8 +371,6 @@ def solver(reading: LoreAttempt, draw: random.Random, *, at_once: int = 1) -> No
     """Follows the oldest leads first and hands in the answer as soon as it follows.
 
     Args:
-        reading: the reading.
-        draw: unused.
         at_once: how many pages it reads in one round.
     """
     reader = _Reader(reading)
@@ -388,8 +386,6 @@ def halter(reading: LoreAttempt, draw: random.Random, *, after: int = 3) -> None
     that none is displaced. It hands in no answer.
 
     Args:
-        reading: the reading.
-        draw: unused.
         after: how many pages it reads at least.
     """
     reader = _Reader(reading)
@@ -410,8 +406,6 @@ def stumbler(reading: LoreAttempt, draw: random.Random, *, failures: int = 3) ->
     """Asks for pages that do not exist, then recovers and does as :func:`solver` does.
 
     Args:
-        reading: the reading.
-        draw: what it asks for.
         failures: how many rounds in a row fail; LORE ends a run at the third.
     """
     for number in draw.sample(range(100_000, 1_000_000), failures):

@@ -23,9 +23,6 @@ from tidegauge.worlds.task_graph import Start, StepResult, TaskGraph
 class MeasuredAttempt:
     """Feeds the steps of an attempt to the metric classes, without a pipeline.
 
-    Args:
-        start: the start that the world reports.
-
     Attributes:
         steps: steps so far.
         t_max: its budget; ``None``, it has none.

@@ -88,7 +88,6 @@ class TaskGraph:
         """Draw a graph: the same one for the same arguments, and the same but for its names.
 
         Args:
-            seed: random seed.
             nodes: how many tasks, the goal included; at least 2.
             max_layer: how many tasks a layer may have.
             option_counts: how many alternative prerequisite sets a task has (OR). A set that
@@ -260,11 +259,6 @@ class Steps(Protocol):
 
 class Recording:
     """Keeps the steps of an attempt as events that ``tidegauge replay`` reads.
-
-    Args:
-        run: id of the run.
-        agent: name of the agent.
-        **start: the start that the world reports.
 
     Attributes:
         events: the events so far: the start, the steps, the end.

@@ -37,12 +37,6 @@ def judged(judge: Judge, transcript: Transcript, client: ModelClient, model: str
     """Judge a run: a score, or the reason why there is none.
 
     An invalid answer is sent back once, with the error.
-
-    Args:
-        judge: asks the question and reads the answer.
-        transcript: the run.
-        client: calls the model.
-        model: name of the model.
     """
     verdict: Verdict | None = None
     error: str | None = None
@@ -105,14 +99,12 @@ class Judging:
         model: any chat model of LangChain; contents of runs go only to it.
         judges: the judges; default: one for each of the five competencies.
         share: share of the runs that are judged, selected by their ids.
-        concurrency: number of runs that are judged concurrently.
         max_waiting: limit of waiting runs; further ones are dropped and counted.
-        timeout: seconds, as of :class:`~tidegauge.diagnose.judges.model_client.ModelClient`.
-        attempts: as of :class:`~tidegauge.diagnose.judges.model_client.ModelClient`.
-        pause: as of :class:`~tidegauge.diagnose.judges.model_client.ModelClient`.
-        requests_per_minute: as of :class:`~tidegauge.diagnose.judges.model_client.ModelClient`.
         name: name of the model, if the model has none.
-        known: questions with a known judgement.
+        known: what was judged before, and is not judged again.
+
+    ``timeout``, ``attempts``, ``pause`` and ``requests_per_minute`` are those of a
+    :class:`~tidegauge.diagnose.judges.model_client.ModelClient`.
 
     Attributes:
         judges: the judges.
@@ -189,7 +181,6 @@ class Judging:
         """Queue a run for judging; returns whether it was queued.
 
         Args:
-            transcript: the run.
             wait: wait for room in the queue instead of dropping the run.
         """
         if self._process != os.getpid():
@@ -209,11 +200,7 @@ class Judging:
         return True
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until all submitted runs are judged; returns whether they are.
-
-        Args:
-            seconds: time limit.
-        """
+        """Wait until all submitted runs are judged; returns whether they are."""
         if self._process != os.getpid():
             return True  # they were submitted in the process before a fork
         with self._changed:
@@ -314,11 +301,6 @@ class Estimate:
     """Estimates the cost of judging runs, without a model.
 
     Each question counts once. An invalid answer costs another question of about the same length.
-
-    Args:
-        judges: the judges.
-        model: name of the model.
-        known: questions with a known judgement.
 
     Attributes:
         runs: number of runs.

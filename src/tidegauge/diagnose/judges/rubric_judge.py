@@ -193,7 +193,6 @@ class RubricJudge:
     all judges of a run.
 
     Args:
-        rubric: the rubric.
         view: ``whole``, the record; ``original``, without observations, as AgentDiagnose's judges
             read runs: thoughts and actions alone (section 4.1).
 

@@ -56,11 +56,6 @@ def action_map(
     ``max_points``, half of the points are those taken most often, the other half is drawn evenly
     from the rest, in the order of their first use; each of those that remain is counted at the
     point that its embedding is nearest to. ``None`` when there are too few to be a map.
-
-    Args:
-        runs: the runs.
-        embed: gives a row of numbers for each action's text.
-        max_points: how many points there are at most.
     """
     taken: dict[tuple[str, str], list[int]] = defaultdict(list)
     for index, run in enumerate(runs):

@@ -79,9 +79,6 @@ def error_fits(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     success = slope x log10(error) + intercept, and the share R2 of the variance that it explains.
     Groups without an error, or with one of 0, are left out, because they have no logarithm. At
     least three groups with different errors are needed.
-
-    Args:
-        groups: entries of groups, as in ``replay --json``.
     """
     fits = []
     for task_group in dict.fromkeys(group["task_group"] for group in groups):
@@ -339,10 +336,8 @@ def contents(
     """All data of the page except the recorded lines.
 
     Args:
-        runs: all runs.
         groups: all groups, with their entries of ``replay --json``.
         memory_index: as in ``replay --json``.
-        scores: judged scores of the runs.
         with_contents: whether to include words of tasks, arguments and states. Without them there
             is only the word cloud of action names, and no map.
         embed: embeds the actions of the map.
@@ -476,12 +471,7 @@ _POLICY: Final = (
 
 
 def page(data: Mapping[str, Any], lines: Iterable[bytes]) -> str:
-    """The page as text.
-
-    Args:
-        data: the result of :func:`~tidegauge.diagnose.report.page_data.contents`.
-        lines: the lines of all runs, one run after the other, without newlines.
-    """
+    """The page as text, of the result of :func:`contents` and the lines of all runs."""
     library = _plotly()
     scripts = [_shared("theme.js"), *(_own(name) for name in _SCRIPTS)]
     style = _shared("theme.css") + _own("report.css")
