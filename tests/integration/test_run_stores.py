@@ -29,9 +29,8 @@ from support.requirements import needs_fork
 from support.small_disk import small_disk
 from support.waiting_agent import INPUTS, invoke, waiting_agent
 from tidegauge import ConfigurationError, catalog, testing
-from tidegauge.diagnose.judges.competencies import COMPETENCIES
 from tidegauge.diagnose.judges.judging import Judging
-from tidegauge.diagnose.judges.rubric_judge import RubricJudge
+from tidegauge.diagnose.judges.rubric_judge import COMPETENCIES, RubricJudge
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 from tidegauge.pipeline import Pipeline, Settings, stored_runs
 from tidegauge.run_stores import RunStore, open_run_store

@@ -14,7 +14,6 @@ from typing import Any, Final, Protocol
 from tidegauge.cli.recording_options import InputErrors, InputSettings, read_recordings
 from tidegauge.cli.terminal import NOT_MEASURED, TextTable, print_json, print_line
 from tidegauge.diagnose.competency_scores import Agreement, CompetencyScore, agreements, read_scores
-from tidegauge.diagnose.judges.competencies import COMPETENCIES, rubric_named
 from tidegauge.diagnose.judges.judgement import (
     Judgement,
     JudgementFile,
@@ -29,7 +28,13 @@ from tidegauge.diagnose.judges.judging import (
     Price,
 )
 from tidegauge.diagnose.judges.model_client import Usage
-from tidegauge.diagnose.judges.rubric_judge import Judge, RubricJudge, View
+from tidegauge.diagnose.judges.rubric_judge import (
+    COMPETENCIES,
+    Judge,
+    RubricJudge,
+    View,
+    rubric_named,
+)
 from tidegauge.diagnose.judges.transcript import Transcript, Transcripts
 from tidegauge.errors import ConfigurationError, MissingExtraError
 

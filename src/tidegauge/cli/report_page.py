@@ -22,8 +22,8 @@ from tidegauge.cli.replay import RecordedRuns, StepLines, document
 from tidegauge.cli.terminal import StageProgress
 from tidegauge.diagnose.competency_scores import CompetencyScore, read_scores
 from tidegauge.diagnose.recorded_run import ReportedRun, ReportedStep
-from tidegauge.diagnose.report.action_map import Embedder, tf_idf
 from tidegauge.diagnose.report.page_data import STAGES, contents, page
+from tidegauge.diagnose.report.word_clouds import Embedder, tf_idf
 from tidegauge.events import ABSENT, Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
 from tidegauge.policies import Policy
 from tidegauge.recordings.encoding import ContentEncoder

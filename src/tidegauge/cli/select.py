@@ -25,8 +25,7 @@ from tidegauge.cli.recording_options import (
 )
 from tidegauge.cli.terminal import print_json, print_line
 from tidegauge.diagnose.competency_scores import overall_scores, read_scores
-from tidegauge.diagnose.condition import Condition
-from tidegauge.diagnose.recorded_run import FIELDS, fields_of
+from tidegauge.diagnose.recorded_run import FIELDS, Condition, fields_of
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
 from tidegauge.pipeline import EngineSink

@@ -84,8 +84,8 @@ class ShiftCheck:
     """Compares the scores of successful runs with those of the calibration, in blocks.
 
     Each block of :data:`LEAST_RUNS` runs is compared once, so that a limit on the p-value is the
-    share of blocks that give a false alarm. ``calibrated`` has the sorted scores of the calibration at
-    or below the threshold. Not thread-safe.
+    share of blocks that give a false alarm. ``calibrated`` has the sorted scores of the
+    calibration at or below the threshold. Not thread-safe.
 
     Attributes:
         p_value: of the last block; ``None`` before the first one, or if there is nothing to compare

@@ -2,8 +2,7 @@
 
 :func:`~tidegauge.diagnose.report.page_data.contents` collects the data and
 :func:`~tidegauge.diagnose.report.page_data.page` writes the page.
-:mod:`~tidegauge.diagnose.report.word_clouds` and :mod:`~tidegauge.diagnose.report.action_map`
-compute two of its parts.
+:mod:`~tidegauge.diagnose.report.word_clouds` computes its clouds and its map.
 
 Needs ``pip install '.[report]'``.
 """

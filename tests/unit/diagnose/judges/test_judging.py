@@ -16,14 +16,16 @@ from langchain_core.messages import AIMessage
 from support.judged_runs import Judged, run_of, verdict
 from support.requirements import needs_fork
 from support.scripted_model import ScriptedChatModel, answers
-from tidegauge.diagnose.judges.competencies import COMPETENCIES, SELF_VERIFICATION, Rubric
 from tidegauge.diagnose.judges.judgement import Judgement
 from tidegauge.diagnose.judges.judging import Judging, judged
 from tidegauge.diagnose.judges.model_client import ModelClient, NoAnswer, model_name
 from tidegauge.diagnose.judges.rubric_judge import (
+    COMPETENCIES,
     FIVE_JUDGES,
+    SELF_VERIFICATION,
     NotJudged,
     Question,
+    Rubric,
     RubricJudge,
     Verdict,
 )
