@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import orjson
@@ -48,6 +48,8 @@ from tidegauge.policies import (
 from tidegauge.policies.backtesting import (
     BASELINES,
     Backtest,
+    BacktestRow,
+    BacktestSummary,
     BootstrapMean,
     Costs,
     backtest_thresholds,
@@ -312,54 +314,38 @@ def _document(
     """The document of ``--json``; ``alpha`` is ``None`` if no threshold was calibrated."""
     return {
         "alpha": alpha,
-        "rows": [
-            {
-                "task_group": row.task_group,
-                "agent": row.agent,
-                "score": row.score,
-                "stop": stops[row.score],
-                "runs": row.runs,
-                "good": row.good,
-                **_shares(row, "good_stopped", "bad_stopped", "steps_saved", "tokens_saved"),
-                **_shares(row, "seconds_saved"),
-                "delay": row.delay,
-                "stopped_at": row.stopped_at,
-                "with_threshold": row.with_threshold,
-                "oracle": row.oracle,
-                **_shares(row, "net"),
-                "priced": row.priced,
-            }
-            for row in found.rows
-        ],
-        "summary": [
-            {
-                "score": one.score,
-                "stop": stops[one.score],
-                **_shares(one, "good_stopped", "steps_saved"),
-                "groups": one.groups,
-                **_shares(one, "good_stopped_of_task_groups", "steps_saved_of_task_groups"),
-                "task_groups": one.task_groups,
-                "oracle": one.oracle,
-                **_shares(one, "net"),
-                "priced_groups": one.priced_groups,
-            }
-            for one in found.summary
-        ],
+        "rows": [_entry(row, stops) for row in found.rows],
+        "summary": [_entry(one, stops) for one in found.summary],
         "left_out": [
-            {"task_group": task_group, "agent": agent, "good": good}
-            for task_group, agent, good in found.left_out
+            dict(zip(("task_group", "agent", "good"), group, strict=True))
+            for group in found.left_out
         ],
         "skipped_lines": skipped_lines,
     }
 
 
-def _shares(of: object, *names: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name in names:
-        share: BootstrapMean | None = getattr(of, name)
-        found[name] = None if share is None else share.value
-        found[f"{name}_interval"] = None if share is None else [share.low, share.high]
-    return found
+_MEANS: Final = frozenset(
+    name
+    for kind in (BacktestRow, BacktestSummary)
+    for name, annotation in kind.__annotations__.items()
+    if BootstrapMean.__name__ in str(annotation)
+)
+
+
+def _entry(
+    of: BacktestRow | BacktestSummary, stops: Mapping[str, Sequence[StopKind]]
+) -> dict[str, Any]:
+    """Its fields by their names; a mean is followed by its interval."""
+    entry: dict[str, Any] = {}
+    for name, value in of._asdict().items():
+        if name in _MEANS:
+            entry[name] = None if value is None else value.value
+            entry[f"{name}_interval"] = None if value is None else [value.low, value.high]
+        elif name != "draws":
+            entry[name] = value
+        if name == "score":
+            entry["stop"] = stops[value]
+    return entry
 
 
 def _print_backtest(

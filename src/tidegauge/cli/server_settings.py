@@ -272,6 +272,15 @@ class MeasuringSettings(ServerSettings):
         return server
 
 
+def given_policy(policy: str | None) -> dict[str, Any]:
+    """Rules, or the name of a policy file, as settings of :func:`~tidegauge.configure`."""
+    from tidegauge.policies import parse_rules
+
+    if policy is None or policy.endswith(".toml"):
+        return {"policy": policy}
+    return {"rules": parse_rules(policy)}
+
+
 def print_metrics_addresses(server: MetricsServer) -> None:
     """Print where the live page and the metrics are."""
     if server.page_url is not None:
