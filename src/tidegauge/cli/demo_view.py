@@ -51,7 +51,7 @@ class Saving:
 
     @property
     def tokens(self) -> float:
-        """Tokens that the observed run spent more on choosing actions."""
+        """Further tokens that the observed run spent on choosing actions."""
         return (self.observed.report.tokens or 0) - (self.stopped.report.tokens or 0)
 
     @property

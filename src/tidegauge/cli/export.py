@@ -186,9 +186,9 @@ class TableFile:
 
     Memory: at most 10,000 rows wait.
 
-    Spreadsheets run cells of a CSV that begin like a formula, and agents have names of others'
-    choice. So such a text gets an apostrophe before it there, and so does one that begins with an
-    apostrophe: without the first one, each is what it was.
+    Spreadsheets run a cell of a CSV that begins like a formula, and others choose the names of
+    agents. So such a text gets an apostrophe before it, and so does one that begins with an
+    apostrophe: whoever drops the first apostrophe gets every text as it was.
 
     Attributes:
         rows: how many rows it has.

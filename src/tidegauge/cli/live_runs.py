@@ -77,7 +77,7 @@ def run_numbers(report: RunReport) -> tuple[str | Text, ...]:
 
 
 def work_numbers(report: RunReport) -> tuple[str, ...]:
-    """What is left and what is done of a run, in the order of :data:`WORK_NUMBERS`."""
+    """How much of a run is left and done, in the order of :data:`WORK_NUMBERS`."""
     progress = "" if report.progress is None else f"{report.progress:.0%}"
     counts = (report.frontier, report.pending)
     return (*("" if count is None else str(count) for count in counts), progress)

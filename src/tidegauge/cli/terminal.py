@@ -1,7 +1,7 @@
 """What is printed: lines of text, JSON, logs, and progress bars on standard error.
 
-Text of others, such as the names of agents, may hold what a terminal acts on. So everything that
-commands print goes through :func:`visible`, and JSON through :func:`visible_json`.
+Text from others, such as the names of agents, may contain what a terminal acts on. So everything
+that commands print goes through :func:`visible`, and JSON through :func:`visible_json`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _JSON_NOT_PLAIN: Final = re.compile(r"[\x7f-\U0010ffff]+|\r")
 
 
 def visible(text: str, most: int | None = None) -> str:
-    r"""Text of others as one line that a terminal only shows.
+    r"""Text from others, as one line without anything that a terminal acts on.
 
     Line ends and tabs become spaces. What a terminal acts on or hides becomes �: control
     characters, turns of the direction, letters without width, lone surrogates, and the marks of a
@@ -138,7 +138,7 @@ def open_console(width: int | None = None) -> Console:
 
 
 class VisibleLog(logging.Formatter):
-    """Log records as :func:`visible` lines: the message is one, and so is each of a traceback."""
+    """Log records as :func:`visible` lines: one for the message, one a line of a traceback."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- the base class's name
         return visible(super().formatMessage(record))
@@ -308,7 +308,7 @@ class TextTable:
         self._rows: list[tuple[str, ...]] = []
 
     def add(self, *cells: str) -> None:
-        """Add a row of plain text, which may be of others."""
+        """Add a row of plain text, also from others."""
         names = [visible(cell, MAX_NAME) or NOT_MEASURED for cell in cells[: self._names]]
         self._rows.append((*names, *cells[self._names :]))
 
@@ -415,7 +415,7 @@ class TextTable:
 
 
 def _width_in_lines(text: str, lines: int) -> int:
-    """The least width in which a text has so many lines."""
+    """The least width in which a text has at most so many lines."""
     width = max(map(_width, text.split()))
     while len(textwrap.wrap(text, width)) > lines:
         width += 1
@@ -427,7 +427,7 @@ def _total(columns: Sequence[_Column]) -> int:
 
 
 def _heading_lines(columns: Sequence[_Column]) -> Iterator[str]:
-    """The lines of all headings, which end on the same line."""
+    """The lines of all headings, aligned at the last one."""
     height = max(len(one.heading) for one in columns)
     filled = [[""] * (height - len(one.heading)) + [*one.heading] for one in columns]
     return (_joined(columns, cells) for cells in zip(*filled, strict=True))

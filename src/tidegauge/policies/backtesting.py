@@ -339,7 +339,7 @@ def _mean_of(parts: Sequence[_Drawn]) -> _Drawn:
 
 
 def _task(run: RunTrace, *, by_task: bool) -> object:
-    """What a run is alike with: its task, or nothing but itself."""
+    """The task of a run; a run without one is a task of its own."""
     return run.task if by_task and run.task is not None else id(run)
 
 
@@ -371,9 +371,9 @@ def _units(runs: Sequence[RunTrace]) -> _Indices:
 
 
 def _resampled(test: _Floats, units: _Indices, rng: np.random.Generator) -> _Floats:
-    """How often each run is drawn when the tasks of the test runs of each repeat are drawn again.
+    """How often each run is drawn when the tasks of each repeat's test runs are resampled.
 
-    Attempts at one task are alike: drawn one by one, they would make intervals too narrow.
+    Attempts at one task are alike: resampled one by one, they would make intervals too narrow.
     """
     tested = np.zeros((len(test), int(units.max()) + 1))
     for unit, one in zip(units, test.T, strict=True):

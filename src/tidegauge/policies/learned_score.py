@@ -165,7 +165,7 @@ class LearnedScore:
 
 
 def task_mark(run: str, task: str | None) -> str:
-    """The mark of a run's task in the list of those that a score was learned from.
+    """The mark of a run's task in the list of tasks that a score was learned from.
 
     >>> task_mark("r1", "find the key") == task_mark("r2", "find the key")
     True

@@ -1,4 +1,4 @@
-"""Shift: whether the runs of today have the scores of those that a threshold was learned from.
+"""Shift: whether today's runs score like those that a threshold was learned from.
 
 A false-stop bound holds for the mix of runs that it was calibrated on. If a model, a prompt or a
 tool changes, the scores of successful runs change, and the bound is void.

@@ -1,6 +1,7 @@
 """The trace of a run: how its scores rose, and what the run had spent at these moments.
 
-It shows for any threshold whether and when the run would have exceeded it, without a second replay.
+From it follows, for any threshold, whether and when the run would have exceeded it; no second
+replay is needed.
 """
 
 from __future__ import annotations
@@ -279,7 +280,7 @@ class TraceSink:
             self._close(run)
 
     def _follow(self, signals: Signals, steps: int) -> Crossing | None:
-        """Take the scores of a moment; gives the moment."""
+        """Record the scores of a moment; returns the moment."""
         trace, state = self._open.get(signals.run), self.engine.get(signals.run)
         if trace is None or state is None:
             return None

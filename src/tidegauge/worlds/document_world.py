@@ -160,7 +160,7 @@ class Desk:
         return document.render()
 
     def search(self, query: str) -> str:
-        """The documents in which a word of the query occurs, those that have most of them first."""
+        """The documents with a word of the query; those with the most words come first."""
         words = {word for word in query.lower().split() if len(word) > 2}
         found = []
         for document in self.world.documents.values():

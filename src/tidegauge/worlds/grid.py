@@ -427,7 +427,7 @@ GridAgent: TypeAlias = Callable[[Walk, random.Random], None]
 
 
 def optimal(walk: Walk, draw: random.Random) -> None:
-    """Knows the map: goes the shortest route, and makes no step that could be called an error.
+    """Takes the shortest route over the whole map, and makes no step that counts as an error.
 
     Each of its moves brings it nearer to the next stop over the whole map. The first cell of
     that way that it has not entered is a target then, and nearer than before over what is known;
@@ -455,7 +455,7 @@ def explorer(walk: Walk, draw: random.Random) -> None:
 
 
 def exploiter(walk: Walk, draw: random.Random) -> None:
-    """Makes use of what it knows before it looks for more.
+    """Uses what it knows before it looks for more.
 
     It goes to the nearest pending task. With none pending, it tries the known tasks again, one
     after the other, whatever they need: once after each task found or achieved. Only then it

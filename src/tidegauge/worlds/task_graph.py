@@ -85,7 +85,7 @@ class TaskGraph:
         parent_depth_bias: float = 1.0,
         naming: Naming = "symbolic",
     ) -> TaskGraph:
-        """Draw a graph: the same one for the same arguments, and the same but for its names.
+        """Draw a graph: equal for equal arguments; ``naming`` changes only the names.
 
         Args:
             nodes: how many tasks, the goal included; at least 2.
@@ -179,7 +179,7 @@ def _several(
 
 
 def _repaired(layers: Sequence[Sequence[Task]]) -> Task:
-    """The goal, needing also what no other task needs."""
+    """The goal, which also needs what no other task needs."""
     goal = layers[-1][0]
     tasks = [task for layer in layers for task in layer]
     needed = {name for task in tasks for option in task.requires for name in option}

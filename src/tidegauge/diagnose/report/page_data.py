@@ -59,7 +59,7 @@ def exploration_fractions(runs: Sequence[ReportedRun]) -> list[float | None] | N
 
 
 def _new_places(run: ReportedRun) -> list[bool]:
-    """Of each step, whether it led to a place where the run had not been."""
+    """Whether each step led to a place where the run had not been."""
     seen: set[str] = set()
     first = []
     for step in run.steps:
@@ -168,7 +168,7 @@ def memory_pairs(groups: Iterable[GroupSnapshot]) -> list[dict[str, Any]]:
 
 
 def _pairs(arms: Iterable[str]) -> list[tuple[str, str]]:
-    """Any two arms; the arm without memory is the second of its pairs."""
+    """All pairs of arms; the arm without memory comes second."""
     ordered = sorted(arms, key=lambda arm: (arm == _OFF, arm))
     return list(combinations(ordered, 2))
 
