@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from hashlib import blake2b
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import click
 import orjson
@@ -15,17 +15,15 @@ from tidegauge._version import __version__
 from tidegauge.cli.recording_options import (
     InputErrors,
     MeasuredInputSettings,
-    TMax,
     read_recordings,
 )
-from tidegauge.cli.replay import RecordedRuns, StepLines, document
+from tidegauge.cli.replay import StepLines, document, measured_as
 from tidegauge.cli.terminal import StageProgress
 from tidegauge.diagnose.competency_scores import CompetencyScore, read_scores
 from tidegauge.diagnose.recorded_run import ReportedRun, ReportedStep
 from tidegauge.diagnose.report.page_data import STAGES, contents, page
 from tidegauge.diagnose.report.word_clouds import Embedder, tf_idf
 from tidegauge.events import ABSENT, Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
-from tidegauge.policies import Policy
 from tidegauge.recordings.encoding import ContentEncoder
 from tidegauge.safety.private_files import private
 from tidegauge.streaming_metrics.normalise import volatile
@@ -49,7 +47,7 @@ class _RunData:
 
 
 class ReportData:
-    """A sink in front of :class:`RecordedRuns` that keeps the lines and steps of every run.
+    """A sink in front of that of ``replay`` that keeps the lines and steps of every run.
 
     Memory: the recording, and a few hundred bytes a step.
 
@@ -57,20 +55,8 @@ class ReportData:
         runs: the runs' reports and groups.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        *,
-        loop_code: Literal["text", "gui"] = "text",
-        exact: bool = False,
-        detect_polls: bool | None = None,
-    ) -> None:
-        self.runs = RecordedRuns(
-            policy,
-            loop_code=loop_code,
-            normaliser=None if exact else "volatile",
-            detect_polls=detect_polls,
-        )
+    def __init__(self, settings: MeasuredInputSettings) -> None:
+        self.runs = measured_as(settings)
         self._sink = StepLines(self.runs, self.runs.engine, self._measured)
         self._all: list[_RunData] = []
         self._last: dict[str, _RunData] = {}
@@ -189,24 +175,20 @@ def write_report(
     *,
     scores: str | os.PathLike[str] | None = None,
     with_contents: bool = True,
-    t_max: TMax = None,
-    loop_code: Literal["text", "gui"] = "text",
-    exact: bool = False,
-    detect_polls: bool | None = None,
-    policy: Policy | None = None,
-    ignore_actions: Sequence[str] = (),
     embed: Embedder = tf_idf,
     errors: InputErrors | None = None,
-    sessions_of: str | None = None,
+    settings: MeasuredInputSettings | None = None,
 ) -> int:
     """Write the page of some recordings; returns the number of runs.
 
-    What is not named below is an option of ``tidegauge report``.
-
     Args:
+        files: the recordings, read as one.
+        out: the file of the page.
+        scores: the file of the scores of judges.
         with_contents: whether the page shows contents, or digests of them.
-        policy: marks where it would intervene, and ends runs where it stops them.
         embed: gives a row of numbers for each action's text; the map of actions is drawn from it.
+        errors: reports errors in the recordings.
+        settings: how the files are read; by default, as by ``tidegauge report`` without options.
 
     Raises:
         OSError: the page cannot be written, or the scores cannot be read.
@@ -217,15 +199,8 @@ def write_report(
         with open(scores, "rb") as lines:
             judged = read_scores(lines, os.fspath(scores))
     errors = errors or InputErrors(strict=False)
-    report = ReportData(
-        policy or Policy(), loop_code=loop_code, exact=exact, detect_polls=detect_polls
-    )
-    settings = MeasuredInputSettings(
-        files=tuple(files),
-        sessions_of=sessions_of,
-        ignore_actions=tuple(ignore_actions),
-        t_max=t_max,
-    )
+    settings = settings or MeasuredInputSettings(files=tuple(files))
+    report = ReportData(settings)
     skipped = read_recordings(settings, report, errors, keep_line=report.keep_line)
     runs = report.reported()
     numbers = document(report.runs, skipped_lines=skipped)
