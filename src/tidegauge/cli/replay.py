@@ -46,7 +46,7 @@ from tidegauge.streaming_metrics import (
 from tidegauge.streaming_metrics.exploration import Exploration
 from tidegauge.streaming_metrics.fingerprint import Normaliser
 from tidegauge.streaming_metrics.loops import Loops
-from tidegauge.streaming_metrics.packed_runs import PackedRuns
+from tidegauge.streaming_metrics.packed_runs import PackedEngine
 from tidegauge.streaming_metrics.registry import ABSENT_FIELDS
 from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.stale_score import StaleScore
@@ -70,7 +70,7 @@ class RecordedRuns:
     id starts again.
 
     Memory: about 1 kB a run, and the engine's state for 2,000 of those that are open at a time; of
-    further ones a few hundred bytes (see ``PackedRuns``).
+    further ones a few hundred bytes (see ``PackedEngine``).
 
     Args:
         policy: decides what follows each step.
@@ -90,11 +90,10 @@ class RecordedRuns:
         normaliser: Comparison = "volatile",
         detect_polls: bool | None = None,
     ) -> None:
-        self.engine = Engine(
-            clock=None,
+        self.engine = PackedEngine(
+            before_packing=self._keep_unfinished,
             normaliser=normaliser,
             detect_polls=detect_polls,
-            max_runs=sys.maxsize,
             max_groups=sys.maxsize,
             max_actions=_MAX_ACTIONS,
             features=policy.reads_features,
@@ -102,38 +101,33 @@ class RecordedRuns:
             on_finished=self._finished,
         )
         self._sink = EngineSink(self.engine, policy)
-        self._packed = PackedRuns(self.engine, before=self._keep_unfinished)
         self._reports: list[RunReport | None] = []  # in the order of the runs' first lines
         self._open: dict[str, int] = {}  # run id -> index among them
 
     def run_started(self, event: RunStarted) -> None:
-        self._packed.use(event.run)
         if event.run in self._open:
             # The engine ends it as unknown; here it counts as unfinished.
-            self._keep_unfinished(self.engine.get(event.run))
+            run = self.engine.get(event.run)
+            if run is not None:
+                self._keep_unfinished(run)
             del self._open[event.run]
         self._sink.run_started(event)
         self._open[event.run] = len(self._reports)
         self._reports.append(None)
-        self._packed.began(event.run)
 
     def step_issued(self, event: Step) -> Decision:
-        self._packed.use(event.run)
         return self._sink.step_issued(event)
 
     def step_observed(self, event: Outcome) -> Decision:
-        self._packed.use(event.run)
         return self._sink.step_observed(event)
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
-        self._packed.use(event.run)
-        self._packed.ended(event.run)
         return self._sink.run_ended(event)
 
     def reports(self) -> list[RunReport]:
         """Every run, in the order of their first lines."""
-        for run in self._open:
-            self._keep_unfinished(self.engine.get(run))
+        for run in self.engine.at_hand():
+            self._keep_unfinished(run)
         return [report for report in self._reports if report is not None]
 
     def groups(self) -> dict[GroupKey, GroupSnapshot]:
@@ -141,9 +135,8 @@ class RecordedRuns:
         found = {group.key: group for group in self.engine.snapshot().groups}
         return {report.group: found[report.group] for report in self.reports()}
 
-    def _keep_unfinished(self, run: MeasuredRun | None) -> None:
-        if run is not None:
-            self._reports[self._open[run.started.run]] = _small(run.report())
+    def _keep_unfinished(self, run: MeasuredRun) -> None:
+        self._reports[self._open[run.started.run]] = _small(run.report())
 
     def _finished(self, report: RunReport) -> None:
         index = self._open.pop(report.run, None)

@@ -13,7 +13,6 @@ out half of them.
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -26,9 +25,8 @@ from numpy.typing import NDArray
 from tidegauge.errors import ConfigurationError, MissingExtraError
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
 from tidegauge.policies.learned_score import FORMAT, WORDS, LearnedWeights, Number, task_mark
-from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.features import FEATURES, RunFeatures
-from tidegauge.streaming_metrics.packed_runs import PackedRuns
+from tidegauge.streaming_metrics.packed_runs import PackedEngine
 
 BUCKETS: Final = 256
 """Into how many buckets the words of each kind go."""
@@ -103,27 +101,21 @@ class ExampleSink:
         self._on_example = on_example
         self._open: dict[str, tuple[RunStarted, list[RunFeatures]]] = {}
         self.could_be_ended = 0
-        self._engine = Engine(
-            clock=None,
+        self._engine = PackedEngine(
             normaliser=None if exact else "volatile",
             detect_polls=detect_polls,
-            max_runs=sys.maxsize,
             max_groups=1,
             max_actions=1,
             features=True,
         )
-        self._packed = PackedRuns(self._engine)
 
     def run_started(self, event: RunStarted) -> None:
         """A run began."""
-        self._packed.use(event.run)
         self._engine.run_started(event)
-        self._packed.began(event.run)
         self._open[event.run] = event, []
 
     def step_issued(self, event: Step) -> Decision:
         """An action was issued."""
-        self._packed.use(event.run)
         signals = self._engine.step_issued(event)
         opened = self._open.get(event.run)
         if signals is not None and opened is not None and signals.features is not None:
@@ -132,13 +124,10 @@ class ExampleSink:
 
     def step_observed(self, event: Outcome) -> Decision:
         """A result was observed."""
-        self._packed.use(event.run)
         return Decision(signals=self._engine.step_observed(event))
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         """A run ended."""
-        self._packed.use(event.run)
-        self._packed.ended(event.run)
         report = self._engine.run_ended(event)
         started, moments = self._open.pop(event.run, (None, []))
         if started is None or report is None or report.success is None or not moments:
