@@ -32,16 +32,15 @@ VALUES: tuple[Any, ...] = ("SECRET", 3, 0.5, True, ["SECRET"], [{"SECRET": 1}], 
 def test_each_takes_its_kind_and_names_the_field_of_any_other(name: str) -> None:
     read, right = READERS[name]
     assert read({"asked": right}, "asked") in (right, tuple(right) if name == "texts" else right)
-    refused = 0
+    said = []
     for value in VALUES:
         try:
             read({"asked": value}, "asked")
         except FieldError as error:
-            refused += 1
-            assert str(error).startswith("asked")
-            assert "use " in str(error)
-            assert "SECRET" not in str(error)
-    assert refused >= len(VALUES) - 3
+            said.append(str(error))
+    assert len(said) >= len(VALUES) - 3
+    assert all(one.startswith("asked") and "use " in one for one in said)
+    assert "SECRET" not in "".join(said)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +61,7 @@ def test_null_means_not_given(read: Callable[..., Any], absent: object) -> None:
 
 @pytest.mark.parametrize("read", [fields.text, fields.required_whole])
 def test_what_must_be_there_is_missing(read: Callable[..., Any]) -> None:
-    with pytest.raises(FieldError, match="^asked is missing$"):
+    with pytest.raises(FieldError, match=r"^asked is missing$"):
         read({}, "asked")
 
 
@@ -79,11 +78,11 @@ def test_what_must_be_there_is_missing(read: Callable[..., Any]) -> None:
 def test_a_number_out_of_range_is_said_with_its_range(
     read: Callable[..., Any], value: float, limits: str
 ) -> None:
-    with pytest.raises(FieldError, match=f"^asked is {value}; use {limits}$"):
+    with pytest.raises(FieldError, match=rf"^asked is {value}; use {limits}$"):
         read({"asked": value}, "asked")
 
 
 @pytest.mark.parametrize("given", ["0" * 16, "A" * 16, "ff", "0x" + "f" * 14, "f" * 15 + "\n"])
 def test_what_is_no_id_is_refused(given: str) -> None:
-    with pytest.raises(FieldError, match="^asked is no id; use 16 hexadecimal digits"):
+    with pytest.raises(FieldError, match=r"^asked is no id; use 16 hexadecimal digits"):
         fields.identifier({"asked": given}, "asked", 16)
