@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -55,11 +56,13 @@ def _counted() -> Iterator[Counter[CodeType]]:
         if event == "call" and code.co_filename.startswith(OURS) and code.co_name[0] != "<":
             calls[code] += 1
 
+    threading.setprofile(seen)  # LangGraph runs tools in other threads
     sys.setprofile(seen)
     try:
         yield calls
     finally:
         sys.setprofile(None)
+        threading.setprofile(None)
 
 
 def _langchain(steps: int) -> Callable[[], object]:
