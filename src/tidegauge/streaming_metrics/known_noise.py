@@ -121,18 +121,37 @@ def numbers_in(data: bytes) -> Numbers | None:
     >>> [one for one in numbers_in(b"request a7f, 43%: 1.5 MB")[1] if type(one) is float]
     [43.0, 1.5]
     """
-    if len(data) > _MAX_TEXT or data.translate(_PLAIN).find(b"0") < 0:
+    if len(data) > _MAX_TEXT:
         return None
-    parts = _number_or_word(data)
-    if not 1 < len(parts) <= 2 * _MAX_NUMBERS + 1:
+    rest: list[bytes] = []
+    values: list[float | bytes] = []
+    end = at = 0
+    # Found by the digit: a regular expression would try every letter of a text without any.
+    find = data.translate(_PLAIN).find
+    while (digit := find(b"0", at)) >= 0:
+        at = _rest_of_number(data, digit).end()  # type: ignore[union-attr]
+        start = end + len(data[end:digit].rstrip(_LETTERS))
+        if start and data[start - 1] == _BACKSLASH:
+            if data[start] not in _ESCAPED:  # no word begins there, whatever has digits in it
+                at = _rest_of_word(data, digit).end()  # type: ignore[union-attr]
+                continue
+            start += 1  # an escape is no word
+        if len(values) == _MAX_NUMBERS:
+            return None
+        rest.append(data[end:start])
+        values.append(_number(data[start:at]))
+        end = at
+    if not values:
         return None
-    values = tuple([_number(one) for one in parts[1::2]])
-    return xxhash.xxh3_128_digest(b"\0".join(parts[::2])), values
+    rest.append(data[end:])
+    return xxhash.xxh3_128_digest(b"\0".join(rest)), tuple(values)
 
 
-_number_or_word: Final = re.compile(
-    rb"((?:(?<![\w\\])|(?<=\\[bfnrt]))[^\W\d]*+\d[\w.]*+)"  # an escape is no word
-).split
+_rest_of_number: Final = re.compile(rb"[\w.]*+").match
+_rest_of_word: Final = re.compile(rb"\w*+").match
+_LETTERS: Final = bytes(byte for byte in range(128) if chr(byte).isalpha() or byte == ord("_"))
+_BACKSLASH: Final = ord("\\")
+_ESCAPED: Final = frozenset(b"bfnrt")
 _is_number: Final = re.compile(rb"\d{1,9}(?:\.\d{1,9})?\.?").fullmatch
 """Longer ones count nothing: they name a card, a phone, an account, and are kept as digests."""
 
