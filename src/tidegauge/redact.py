@@ -368,7 +368,7 @@ class RedactingExporter(SpanExporter):
                 events=[
                     Event(
                         self._redaction.name(one.name),
-                        attributes(one.attributes, agent=agent),
+                        attributes(one.attributes, agent=agent or _is_agents(one.name)),
                         one.timestamp,
                     )
                     for one in span.events
@@ -427,6 +427,11 @@ def _is_of_agent(attributes: Mapping[str, Any]) -> bool:
         )
         for name, value in attributes.items()
     )
+
+
+def _is_agents(event: str) -> bool | None:
+    """Whether an event is of an agent by its name; else its attributes decide."""
+    return True if _AGENTS.match(event) else None
 
 
 def _words(name: str) -> str:

@@ -27,6 +27,7 @@ from tidegauge.instrumentation.spans.conventions.convention import Convention
 from tidegauge.instrumentation.spans.span import Attributes, KnownSpan, SpanData
 
 __all__ = [
+    "CONTENT_MARKERS",
     "CONVENTIONS",
     "MARKER_ATTRIBUTES",
     "OUR_SCOPE",
@@ -58,6 +59,9 @@ first: those that set attributes of others, too, come before these."""
 
 MARKER_ATTRIBUTES: Final = frozenset[str]().union(*[one.markers for one in CONVENTIONS])
 """Attributes of which a span has one, or it is not read."""
+
+CONTENT_MARKERS: Final = frozenset[str]().union(*[one.contents for one in CONVENTIONS])
+"""Those of them whose values are contents."""
 
 
 _BY_MARKER: Final = {
