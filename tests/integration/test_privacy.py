@@ -2,89 +2,332 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import gc
 import logging
+import re
+import sqlite3
 import urllib.request
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
+from agents import Agent, Runner, function_tool
 from langchain.agents import create_agent
-from langchain_core.tools import tool
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.tools import ToolException, tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import GraphRecursionError
+from langgraph.types import interrupt
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 
 import tidegauge
-from support.scripted_model import ScriptedChatModel, chooses
+from support.agents_sdk import chat_completions, traced_by
+from support.hook_payloads import PAYLOADS
+from support.other_spans import instrumented
+from support.scripted_model import ScriptedChatModel, chooses, turns
 from tidegauge.events import RunStarted
+from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.extraction import Observation, extractor
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
+from tidegauge.instrumentation.openai_agents import TidegaugeTracingProcessor
 from tidegauge.policies import Rule
+from tidegauge.receivers.hooks.sessions import HookSessions, SessionLimits
 from tidegauge.streaming_metrics import PassAtK
 from tidegauge.streaming_metrics.saved_run import save_run
 from tidegauge.testing import Capture, capture
 
 SECRET = "s3cret"
+"""A canary: all contents begin with it."""
+PROMPT, ARGUMENT, RESULT, ERROR, THOUGHT, SAID, STATE = [
+    f"{SECRET}-{what}"
+    for what in ("prompt", "argument", "result", "error", "thought", "said", "state")
+]
+RUNS = 4
+"""At least as many as an agent of these tests has."""
 LADDER = [
     Rule("loop_repeats", 2, "nudge"),
     Rule("loop_repeats", 3, "block"),
     Rule("loop_repeats", 5, "stop"),
 ]
+HERE, ATTIC, CELLAR, TASK, ENTITY = NAMES = [
+    f"{SECRET}-{what}" for what in ("here", "attic", "cellar", "task", "entity")
+]
 ROOMS = extractor(
     lambda call, result: Observation(
-        place=f"{SECRET}-here",
-        exits=(f"{SECRET}-attic", f"{SECRET}-cellar"),
-        tasks=(tidegauge.events.Task(f"{SECRET}-task"),),
-        mentions=(f"{SECRET}-entity",),
+        place=HERE, exits=(ATTIC, CELLAR), tasks=(tidegauge.events.Task(TASK),), mentions=(ENTITY,)
     )
 )
 
 
-def everything_sent(seen: Capture) -> str:
+def canaries_in(text: str) -> set[str]:
+    """The contents that a text has."""
+    return {f"{SECRET}{what}" for what in re.findall(rf"{SECRET}(-\w+)?", text)}
+
+
+def shown_by(seen: Capture) -> dict[str, str]:
+    """What the metrics, the page, its document of every run, the spans and events say."""
+    url = seen.pipeline.page_url
     assert seen.pipeline.metrics_url is not None
-    with urllib.request.urlopen(seen.pipeline.metrics_url) as answer:
-        metrics = answer.read().decode()
-    with urllib.request.urlopen(f"{seen.pipeline.page_url}page/live?run=1") as answer:
-        page = answer.read().decode()
-    spans = [span.to_json() for span in seen.spans]
+    spans = seen.spans
     events = [f"{one.event_name} {one.body} {one.attributes}" for one in seen.events]
-    return "\n".join([metrics, page, *spans, *events])
+    return {
+        "metrics": get(seen.pipeline.metrics_url),
+        "page": "\n".join(get(f"{url}{path}") for path in ("", *pages(RUNS))),
+        "spans": "\n".join(span.to_json() for span in spans),
+        "spans in OTLP": repr(encode_spans(spans).SerializeToString()),
+        "events": "\n".join(events),
+    }
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return str(answer.read().decode())
+
+
+def pages(runs: int) -> list[str]:
+    """The paths of the page's documents of so many runs."""
+    return [f"page/live?run={number}&rows=100&after=0" for number in range(1, runs + 1)]
 
 
 def plain_agent() -> None:
-    with tidegauge.run(agent="browser", task=f"{SECRET}-goal", task_group="shop") as run:
+    with tidegauge.run(agent="browser", task=PROMPT, task_group="shop") as run:
         while True:
-            decision = run.act("look", {"at": f"{SECRET}-argument"})
-            if not decision.block:
-                run.observe(f"{SECRET}-result", error=ValueError(f"{SECRET}-error"))
+            run.act("think", {"thought": THOUGHT})
+            run.observe(THOUGHT)
+            run.act("push", {"at": ARGUMENT}, state=STATE)
+            run.observe(error=ValueError(ERROR))
+            if not run.act("look", {"at": ARGUMENT}).block:
+                run.observe(RESULT)
 
 
-def langchain_agent() -> None:
+def decorated_agent() -> None:
+    @tidegauge.tool
+    def look(at: str) -> str:
+        return RESULT
+
+    @tidegauge.tool
+    def push(door: str) -> str:
+        raise ValueError(ERROR)
+
+    with tidegauge.run(agent="browser", task=PROMPT, task_group="shop"):
+        with pytest.raises(ValueError, match=ERROR):
+            push(ARGUMENT)
+        while True:
+            with contextlib.suppress(tidegauge.CallBlocked):
+                look(ARGUMENT)
+
+
+def chosen(messages: Sequence[BaseMessage]) -> AIMessage:
+    """It pushes a door once, then looks again and again, and says what it thinks of that."""
+    name = "look" if turns(messages) else "push"
+    message = chooses((name, {"at": ARGUMENT}))
+    return message.model_copy(
+        update={
+            "content": [
+                {"type": "reasoning", "reasoning": THOUGHT},
+                {"type": "text", "text": SAID},
+            ],
+            "additional_kwargs": {"reasoning_content": THOUGHT},
+        }
+    )
+
+
+def langchain_tools() -> list[Any]:
     @tool
     def look(at: str) -> str:
         """Look at something."""
-        return f"{SECRET}-result"
+        return RESULT
 
-    script = lambda messages: chooses(("look", {"at": f"{SECRET}-argument"}))  # noqa: E731
-    agent = create_agent(ScriptedChatModel(script=script), [look])
+    @tool
+    def push(at: str) -> str:
+        """Push a door."""
+        raise ToolException(ERROR)
+
+    push.handle_tool_error = True
+    return [look, push]
+
+
+def langchain_agent() -> None:
+    model = ScriptedChatModel(script=chosen)
+    agent = create_agent(model, langchain_tools(), system_prompt=PROMPT, name="browser")
     handler = TidegaugeCallbackHandler(agent="browser", task_group="shop")
-    inputs: Any = {"messages": [("user", f"{SECRET}-goal")]}
+    inputs: Any = {"messages": [("user", PROMPT)]}
     agent.invoke(inputs, config={"callbacks": [handler]})
 
 
-@pytest.mark.parametrize("agent", [plain_agent, langchain_agent])
-def test_only_digests_leave_though_the_policy_steps_in(agent, caplog) -> None:
+def langchain_agent_that_fails() -> None:
+    def give_up(messages: Sequence[BaseMessage]) -> AIMessage:
+        if turns(messages) > 2:
+            raise ValueError(ERROR)
+        return chosen(messages)
+
+    agent = create_agent(ScriptedChatModel(script=give_up), langchain_tools(), name="browser")
+    handler = TidegaugeCallbackHandler(agent="browser", task_group="shop")
+    inputs: Any = {"messages": [("user", PROMPT)]}
+    agent.invoke(inputs, config={"callbacks": [handler]})
+
+
+def agents_sdk_agent() -> None:
+    @function_tool(failure_error_function=lambda _, error: f"failed: {error}")
+    def look(at: str) -> str:
+        """Look at something."""
+        raise ValueError(ERROR)
+
+    @function_tool
+    def read(at: str) -> str:
+        """Read it."""
+        return RESULT
+
+    calls: list[Any] = [[("look", {"at": ARGUMENT})], *[[("read", {"at": ARGUMENT})]] * 4, SAID]
+    processor = TidegaugeTracingProcessor()
+    model = chat_completions(calls)
+    browser = Agent(name="browser", instructions=PROMPT, model=model, tools=[look, read])
+    with traced_by(processor):
+        asyncio.run(Runner.run(browser, PROMPT))
+
+
+def traced_agent(monkeypatch: pytest.MonkeyPatch, exporter: SpanExporter | None = None) -> None:
+    """An agent that OpenInference traces, with contents; tidegauge reads its spans."""
+    more = () if exporter is None else (SimpleSpanProcessor(exporter),)
+    model = ScriptedChatModel(script=lambda messages: chosen(messages[:40]))
+    agent = create_agent(model, langchain_tools(), system_prompt=PROMPT, name="browser")
+    inputs: Any = {"messages": [("user", PROMPT)]}
+    with (
+        instrumented(monkeypatch, "openinference", beside=more),
+        pytest.raises(GraphRecursionError),
+    ):
+        agent.invoke(inputs, {"recursion_limit": 14})
+
+
+def coding_agent(name: str) -> None:
+    """What the hooks of a coding agent report."""
+    sessions = HookSessions(get_recorder(), SessionLimits(beside_seconds=0.01), traced=True)
+
+    def give(kind: str, *args: Any) -> None:
+        payload = orjson.dumps(PAYLOADS[name](kind, *args))
+        sessions.receive(name, payload.replace(b"Read it", PROMPT.encode()))
+
+    for _ in range(2):
+        give("prompt")
+        for number in range(4):
+            result = f"{RESULT} {ERROR if number == 3 else ''}"
+            for kind in ("call", "result"):
+                give(kind, f"c{number}", result, {"command": f"cat {ARGUMENT}; # {THOUGHT}"})
+        give("end")
+
+
+AGENTS: dict[str, Callable[[pytest.MonkeyPatch], object]] = {
+    "plain": lambda _: plain_agent(),
+    "decorated": lambda _: decorated_agent(),
+    "LangChain": lambda _: langchain_agent(),
+    "LangChain, fails": lambda _: langchain_agent_that_fails(),
+    "Agents SDK": lambda _: agents_sdk_agent(),
+    "OpenInference": traced_agent,
+    **{f"hooks of {name}": partial(lambda name, _: coding_agent(name), name) for name in PAYLOADS},
+}
+STOPPED = {"plain", "decorated", "LangChain"}
+
+
+@pytest.fixture
+def logged(caplog: pytest.LogCaptureFixture) -> Callable[[], str]:
+    """What was logged so far, from DEBUG on."""
     caplog.set_level(logging.DEBUG, "tidegauge")
-    with capture(rules=LADDER, extractors=[ROOMS], serve_metrics=True, metrics_port=0) as seen:
-        with pytest.raises(tidegauge.RunStopped) as stopped:
-            agent()
-        sent = everything_sent(seen)
-    assert "execute_tool look" in sent
-    assert "tidegauge.intervention" in sent
-    assert 'action="stop"' in sent
-    assert '"trail":[{"step":0,"tool":"look"' in sent
-    assert SECRET not in sent
-    assert SECRET not in caplog.text
+    return lambda: caplog.text
+
+
+def worked(name: str, monkeypatch: pytest.MonkeyPatch, folder: Path, **settings: Any) -> Any:
+    """What leaves when an agent works, and with what it ended."""
+    recording = folder / "runs.jsonl"
+    ended: BaseException | None = None
+    with capture(
+        rules=LADDER,
+        extractors=[ROOMS],
+        tools={"think": tidegauge.ToolDeclaration(thinks=True)},
+        serve_metrics=True,
+        metrics_port=0,
+        record_to=recording,
+        run_store=str(folder / "runs.sqlite"),
+        **settings,
+    ) as seen:
+        try:
+            AGENTS[name](monkeypatch)
+        except (tidegauge.RunStopped, ValueError) as error:
+            ended = error
+        shown = shown_by(seen)
+    stored = [path.read_bytes() for path in folder.glob("runs.sqlite*")]
+    return {**shown, "recording": recording.read_text(), "store": repr(stored)}, ended
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_only_digests_leave(
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    logged: Callable[[], str],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    left, ended = worked(name, monkeypatch, tmp_path)
+    left |= {"log": logged(), "terminal": "".join(capfd.readouterr())}
+    assert {where: canaries_in(text) for where, text in left.items() if canaries_in(text)} == {}
+    # It has something to say.
+    assert '"sha:' in left["recording"]
+    assert '"trail":[{"step":0,"tool":"' in left["page"]
+    assert "tidegauge_steps_total{" in left["metrics"]
+    if name != "OpenInference":
+        assert "execute_tool" in left["spans"]
+    if name not in STOPPED:
+        return
+    assert "tidegauge.intervention" in left["events"]
+    assert 'action="stop"' in left["metrics"]
     # The agent itself gets the name: that stays in the process.
-    assert stopped.value.state["unexplored"] == (f"{SECRET}-attic", f"{SECRET}-cellar")
-    assert SECRET not in str(stopped.value)
+    assert isinstance(ended, tidegauge.RunStopped)
+    assert ended.state["unexplored"] == (ATTIC, CELLAR)
+    assert canaries_in(str(ended)) == set()
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_contents_leave_where_they_are_asked_for(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, logged: Callable[[], str]
+) -> None:
+    left, _ = worked(name, monkeypatch, tmp_path, capture_content=True, record_contents=True)
+    assert {ARGUMENT, RESULT} <= canaries_in(left["recording"])
+    assert {ARGUMENT, RESULT} <= canaries_in(left["page"])
+    if name != "OpenInference":  # its spans are not ours
+        assert {PROMPT, ARGUMENT, RESULT} <= canaries_in(left["spans"])
+    left["log"] = logged()
+    for where in ("metrics", "events", "store", "log"):
+        assert canaries_in(left[where]) == set(), where
+
+
+def test_a_saved_run_has_names_of_places_and_no_other_contents(tmp_path: Path) -> None:
+    @tool
+    def ask(at: str) -> str:
+        """Look into a place, if a person lets you."""
+        return f"{RESULT} {interrupt(SAID)}"
+
+    def script(messages: Sequence[BaseMessage]) -> AIMessage:
+        return chosen(messages) if turns(messages) < 3 else chooses(("ask", {"at": ARGUMENT}))
+
+    model = ScriptedChatModel(script=script)
+    tools = [*langchain_tools(), ask]
+    agent = create_agent(model, tools, system_prompt=PROMPT, checkpointer=InMemorySaver())
+    place = str(tmp_path / "runs.sqlite")
+    inputs: Any = {"messages": [("user", PROMPT)]}
+    with capture(run_store=place, extractors=[ROOMS]):
+        handler = TidegaugeCallbackHandler(agent="browser")
+        config: Any = {"callbacks": [handler], "configurable": {"thread_id": "t1"}}
+        agent.invoke(inputs, config)
+    with contextlib.closing(sqlite3.connect(place)) as database:
+        [[state]] = database.execute("SELECT state FROM tidegauge_runs").fetchall()
+    assert '"browser"' in state.decode()
+    # The process that resumes it says what is unexplored and pending.
+    assert canaries_in(state.decode()) == set(NAMES)
 
 
 def test_a_short_content_cannot_be_guessed_from_its_digest() -> None:

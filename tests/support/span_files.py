@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tidegauge import redact
 from tidegauge.instrumentation.spans.grouping import Grouping
 from tidegauge.instrumentation.spans.span import SpanData
 
@@ -55,64 +54,6 @@ def flat_spans(path: Path) -> list[SpanData]:
         )
         for span in json.loads(path.read_text())
     ]
-
-
-def jsonl_spans(path: Path, canary: str | None = None) -> list[SpanData]:
-    """The spans of a file with one a line.
-
-    Args:
-        path: it.
-        canary: instead of every text that is a content.
-    """
-    found = []
-    for line in path.read_text().splitlines():
-        span = json.loads(line)
-        events = [(name, attributes_with(canary, given)) for name, given in span["events"]]
-        found.append(
-            SpanData(
-                int(span["trace_id"], 16),
-                int(span["span_id"], 16),
-                int(span["parent_id"], 16) if span["parent_id"] else None,
-                span["name"],
-                span["scope"],
-                attributes_with(canary, span["attributes"]),
-                span["start"],
-                span["end"],
-                span["status"] == 2,
-                canary if canary and span["description"] else span["description"],
-                events,
-                span["resource"],
-            )
-        )
-    return found
-
-
-def attributes_with(canary: str | None, attributes: dict[str, Any]) -> dict[str, Any]:
-    """Attributes with this instead of their contents, but for what conventions define."""
-    if canary is None:
-        return attributes
-    return {
-        name: value if redact._is_safe(name) else _with(canary, value)
-        for name, value in attributes.items()
-    }
-
-
-def _with(canary: str, value: Any) -> Any:
-    if isinstance(value, str):
-        parsed = redact._parsed(value)
-        return canary if parsed is None else json.dumps(_with(canary, parsed))
-    if isinstance(value, list | tuple):
-        return [_with(canary, one) for one in value]
-    if isinstance(value, dict):
-        return {
-            key: one if redact._KNOWN_METADATA.match(key) or _is_name(key) else _with(canary, one)
-            for key, one in value.items()
-        }
-    return value
-
-
-def _is_name(key: str) -> bool:
-    return key in redact._SAFE_KEYS or key.endswith(("_id", "Id"))
 
 
 class Untold:

@@ -20,8 +20,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Status, StatusCode
 
+from support import framework_spans
+from support.framework_spans import with_canaries
 from support.other_spans import Listener
-from support.span_files import jsonl_spans
 from tidegauge import redact, testing
 from tidegauge.instrumentation.spans.convention_reader import MARKER_ATTRIBUTES
 from tidegauge.instrumentation.spans.span import SpanData
@@ -361,10 +362,8 @@ def test_a_deep_value_is_digested_as_a_whole():
 
 
 def load(path: Path, redaction: Redaction | None) -> list[SpanData]:
-    found = jsonl_spans(path)
-    if redaction is not None:
-        found = [redacted(span, redaction) for span in found]
-    return sorted(found, key=lambda one: one.end)
+    spans = framework_spans.load(path)
+    return spans if redaction is None else [redacted(span, redaction) for span in spans]
 
 
 def redacted(span: SpanData, redaction: Redaction) -> SpanData:
@@ -423,7 +422,7 @@ def test_no_canary_leaves_in_any_recorded_convention(recorded_runs: Path) -> Non
     recordings = sorted((recorded_runs / "spans").rglob("*.jsonl"))
     assert recordings
     for path in recordings:
-        for span in jsonl_spans(path, CANARY):
+        for span in (with_canaries(span, CANARY) for span in framework_spans.load(path)):
             if not redact._is_of_agent(span.attributes):
                 # What tidegauge reads as an agent's has a marker.
                 assert MARKER_ATTRIBUTES.isdisjoint(span.attributes), (path.name, span)
