@@ -24,18 +24,29 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphRecursionError
 from langgraph.types import interrupt
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 
 import tidegauge
+from support import framework_spans
 from support.agents_sdk import chat_completions, traced_by
+from support.framework_spans import with_canaries
 from support.hook_payloads import PAYLOADS
 from support.other_spans import instrumented
+from support.processes import logging_everything
 from support.scripted_model import ScriptedChatModel, chooses, turns
+from support.serve import serving
+from tidegauge import catalog
 from tidegauge.events import RunStarted
 from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.extraction import Observation, extractor
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 from tidegauge.instrumentation.openai_agents import TidegaugeTracingProcessor
+from tidegauge.instrumentation.spans.span import SpanData
 from tidegauge.policies import Rule
 from tidegauge.receivers.hooks.sessions import HookSessions, SessionLimits
 from tidegauge.streaming_metrics import PassAtK
@@ -303,6 +314,69 @@ def test_contents_leave_where_they_are_asked_for(
     left["log"] = logged()
     for where in ("metrics", "events", "store", "log"):
         assert canaries_in(left[where]) == set(), where
+
+
+@pytest.mark.system
+def test_no_content_of_spans_leaves_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded_runs: Path
+) -> None:
+    recording = tmp_path / "runs.jsonl"
+    flags = (
+        *("--allowed-lateness", "0.1", "--record-to", str(recording)),
+        *("--policy", "loop_repeats=2,failed_rounds=1"),
+    )
+    environment = logging_everything(tmp_path)
+    with serving(tmp_path, *flags, environment=environment) as server:
+        traced_agent(monkeypatch, OTLPSpanExporter(endpoint=server.traces_url))
+        exporter = OTLPSpanExporter(endpoint=server.traces_url)
+        sent = 0
+        for path in sorted((recorded_runs / "spans" / "frameworks").glob("*loop1.jsonl")):
+            spans = [with_canaries(span, PROMPT) for span in framework_spans.load(path)]
+            assert exporter.export([sendable(span) for span in spans]).name == "SUCCESS"
+            sent += len(spans)
+        for kind, body in FAULTY.items():
+            answer = server.post(body, kind=kind)
+            assert answer.status == 400
+            assert canaries_in(repr(answer.body)) == set()
+        server.wait_for(catalog.SPANS_RECEIVED.name, lambda count: count > sent)
+        server.wait_for("tidegauge_interventions_total", action="would_stop")
+        server.wait_for("tidegauge_runs_finished_total", lambda count: count > 10)
+        paths = ["/metrics", "/", *(f"/{path}" for path in pages(40))]
+        left = {path: server.get(path).body.decode() for path in paths}
+        assert server.stop() == 0
+    left |= {"log": server.log.read_text(), "recording": recording.read_text()}
+    assert {where: canaries_in(text) for where, text in left.items() if canaries_in(text)} == {}
+    assert "WARNING:tidegauge:" in left["log"]
+    assert '"sha:' in left["recording"]
+    assert '"trail":[{"step":0,"tool":"' in left["/page/live?run=1&rows=100&after=0"]
+
+
+FAULTY = {
+    "application/json": f'{{"resourceSpans": [{{"{PROMPT}": "{PROMPT}'.encode(),
+    "application/x-protobuf": b"\x0a\xff" + PROMPT.encode(),
+}
+"""Requests that cannot be read, by their content type."""
+
+
+def sendable(span: SpanData) -> ReadableSpan:
+    """A recorded span as an SDK would export it."""
+    sampled = TraceFlags(TraceFlags.SAMPLED)
+
+    def context(span_id: int) -> SpanContext:
+        return SpanContext(span.trace_id, span_id, is_remote=False, trace_flags=sampled)
+
+    return ReadableSpan(
+        span.name,
+        context(span.span_id),
+        None if span.parent_id is None else context(span.parent_id),
+        Resource(span.resource),
+        span.attributes,
+        [Event(name, attributes, span.end) for name, attributes in span.events],
+        status=Status(StatusCode.ERROR, span.description) if span.failed else Status(),
+        start_time=span.start,
+        end_time=span.end,
+        instrumentation_scope=InstrumentationScope(span.scope),
+    )
 
 
 def test_a_saved_run_has_names_of_places_and_no_other_contents(tmp_path: Path) -> None:
