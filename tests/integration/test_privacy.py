@@ -9,7 +9,7 @@ import logging
 import re
 import sqlite3
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from langgraph.errors import GraphRecursionError
 from langgraph.types import interrupt
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
@@ -44,7 +46,7 @@ from tidegauge import catalog
 from tidegauge.events import RunStarted
 from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.extraction import Observation, extractor
-from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
+from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler, TidegaugeMiddleware
 from tidegauge.instrumentation.openai_agents import TidegaugeTracingProcessor
 from tidegauge.instrumentation.spans.span import SpanData
 from tidegauge.policies import Rule
@@ -134,6 +136,32 @@ def decorated_agent() -> None:
                 look(ARGUMENT)
 
 
+def plain_agent_that_fails() -> None:
+    with tidegauge.run(agent="browser", task=PROMPT) as run:
+        for _ in range(3):
+            run.act("look", {"at": ARGUMENT})
+            run.observe(RESULT)
+        run.act("push", {"at": ARGUMENT})
+        raise ExceptionGroup(ERROR, [ValueError(ERROR), KeyError(SAID)])
+
+
+async def async_agent() -> None:
+    @tidegauge.tool
+    async def look(at: str) -> AsyncIterator[str]:
+        yield RESULT
+
+    @tidegauge.tool
+    async def push(door: str) -> str:
+        error = ValueError(ERROR)
+        error.add_note(ERROR)
+        raise error from KeyError(SAID)
+
+    async with tidegauge.run(agent="browser", task=PROMPT):
+        for _ in range(3):
+            assert [each async for each in look(ARGUMENT)] == [RESULT]
+        await push(ARGUMENT)
+
+
 def chosen(messages: Sequence[BaseMessage]) -> AIMessage:
     """It pushes a door once, then looks again and again, and says what it thinks of that."""
     name = "look" if turns(messages) else "push"
@@ -164,10 +192,15 @@ def langchain_tools() -> list[Any]:
     return [look, push]
 
 
-def langchain_agent() -> None:
-    model = ScriptedChatModel(script=chosen)
-    agent = create_agent(model, langchain_tools(), system_prompt=PROMPT, name="browser")
-    handler = TidegaugeCallbackHandler(agent="browser", task_group="shop")
+def langchain_agent(*middleware: Any) -> None:
+    agent = create_agent(
+        ScriptedChatModel(script=chosen),
+        langchain_tools(),
+        system_prompt=PROMPT,
+        name="browser",
+        middleware=middleware,
+    )
+    handler = TidegaugeCallbackHandler(agent="browser", task_group="shop", node_spans=True)
     inputs: Any = {"messages": [("user", PROMPT)]}
     agent.invoke(inputs, config={"callbacks": [handler]})
 
@@ -235,8 +268,11 @@ def coding_agent(name: str) -> None:
 
 AGENTS: dict[str, Callable[[pytest.MonkeyPatch], object]] = {
     "plain": lambda _: plain_agent(),
+    "plain, fails": lambda _: plain_agent_that_fails(),
     "decorated": lambda _: decorated_agent(),
+    "asynchronous": lambda _: asyncio.run(async_agent()),
     "LangChain": lambda _: langchain_agent(),
+    "LangChain, middleware": lambda _: langchain_agent(TidegaugeMiddleware()),
     "LangChain, fails": lambda _: langchain_agent_that_fails(),
     "Agents SDK": lambda _: agents_sdk_agent(),
     "OpenInference": traced_agent,
@@ -254,7 +290,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> Callable[[], str]:
 
 def worked(name: str, monkeypatch: pytest.MonkeyPatch, folder: Path, **settings: Any) -> Any:
     """What leaves when an agent works, and with what it ended."""
-    recording = folder / "runs.jsonl"
+    recording, reader = folder / "runs.jsonl", InMemoryMetricReader()
     ended: BaseException | None = None
     with capture(
         rules=LADDER,
@@ -264,13 +300,17 @@ def worked(name: str, monkeypatch: pytest.MonkeyPatch, folder: Path, **settings:
         metrics_port=0,
         record_to=recording,
         run_store=str(folder / "runs.sqlite"),
+        meter_provider=MeterProvider([reader], shutdown_on_exit=False),
+        otlp_metrics=True,
         **settings,
     ) as seen:
         try:
             AGENTS[name](monkeypatch)
-        except (tidegauge.RunStopped, ValueError) as error:
+        except (tidegauge.RunStopped, ValueError, ExceptionGroup) as error:
             ended = error
-        shown = shown_by(seen)
+        data = reader.get_metrics_data()
+        assert data is not None
+        shown = {**shown_by(seen), "metrics in OTLP": data.to_json()}
     stored = [path.read_bytes() for path in folder.glob("runs.sqlite*")]
     return {**shown, "recording": recording.read_text(), "store": repr(stored)}, ended
 
@@ -290,6 +330,7 @@ def test_only_digests_leave(
     assert '"sha:' in left["recording"]
     assert '"trail":[{"step":0,"tool":"' in left["page"]
     assert "tidegauge_steps_total{" in left["metrics"]
+    assert "tidegauge_steps" in left["metrics in OTLP"]
     if name != "OpenInference":
         assert "execute_tool" in left["spans"]
     if name not in STOPPED:
@@ -312,7 +353,7 @@ def test_contents_leave_where_they_are_asked_for(
     if name != "OpenInference":  # its spans are not ours
         assert {PROMPT, ARGUMENT, RESULT} <= canaries_in(left["spans"])
     left["log"] = logged()
-    for where in ("metrics", "events", "store", "log"):
+    for where in ("metrics", "metrics in OTLP", "events", "store", "log"):
         assert canaries_in(left[where]) == set(), where
 
 
