@@ -29,7 +29,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 
@@ -38,7 +39,7 @@ from support import framework_spans
 from support.agents_sdk import chat_completions, traced_by
 from support.framework_spans import with_canaries
 from support.hook_payloads import PAYLOADS
-from support.other_spans import instrumented
+from support.other_spans import INSTRUMENTORS, instrumented
 from support.processes import logging_everything
 from support.scripted_model import ScriptedChatModel, chooses, turns
 from support.serve import serving
@@ -51,6 +52,7 @@ from tidegauge.instrumentation.openai_agents import TidegaugeTracingProcessor
 from tidegauge.instrumentation.spans.span import SpanData
 from tidegauge.policies import Rule
 from tidegauge.receivers.hooks.sessions import HookSessions, SessionLimits
+from tidegauge.redact import RedactingExporter
 from tidegauge.streaming_metrics import PassAtK
 from tidegauge.streaming_metrics.saved_run import save_run
 from tidegauge.testing import Capture, capture
@@ -87,15 +89,22 @@ def shown_by(seen: Capture) -> dict[str, str]:
     """What the metrics, the page, its document of every run, the spans and events say."""
     url = seen.pipeline.page_url
     assert seen.pipeline.metrics_url is not None
-    spans = seen.spans
+    spans, redacted = seen.spans, InMemorySpanExporter()
+    RedactingExporter(redacted).export(spans)
     events = [f"{one.event_name} {one.body} {one.attributes}" for one in seen.events]
     return {
         "metrics": get(seen.pipeline.metrics_url),
         "page": "\n".join(get(f"{url}{path}") for path in ("", *pages(RUNS))),
-        "spans": "\n".join(span.to_json() for span in spans),
-        "spans in OTLP": repr(encode_spans(spans).SerializeToString()),
+        "spans": written(spans),
+        "redacted spans": written(redacted.get_finished_spans()),
         "events": "\n".join(events),
     }
+
+
+def written(spans: Sequence[ReadableSpan]) -> str:
+    """Spans in JSON, with their scopes, and as they are sent."""
+    texts = [f"{span.to_json()} {span.instrumentation_scope}" for span in spans]
+    return "\n".join([*texts, repr(encode_spans(spans).SerializeToString())])
 
 
 def get(url: str) -> str:
@@ -236,14 +245,18 @@ def agents_sdk_agent() -> None:
         asyncio.run(Runner.run(browser, PROMPT))
 
 
-def traced_agent(monkeypatch: pytest.MonkeyPatch, exporter: SpanExporter | None = None) -> None:
-    """An agent that OpenInference traces, with contents; tidegauge reads its spans."""
+def traced_agent(
+    monkeypatch: pytest.MonkeyPatch,
+    exporter: SpanExporter | None = None,
+    instrumentation: str = "openinference",
+) -> None:
+    """An agent that another instrumentation traces, with contents; tidegauge reads its spans."""
     more = () if exporter is None else (SimpleSpanProcessor(exporter),)
     model = ScriptedChatModel(script=lambda messages: chosen(messages[:40]))
     agent = create_agent(model, langchain_tools(), system_prompt=PROMPT, name="browser")
     inputs: Any = {"messages": [("user", PROMPT)]}
     with (
-        instrumented(monkeypatch, "openinference", beside=more),
+        instrumented(monkeypatch, instrumentation, beside=more),
         pytest.raises(GraphRecursionError),
     ):
         agent.invoke(inputs, {"recursion_limit": 14})
@@ -353,8 +366,29 @@ def test_contents_leave_where_they_are_asked_for(
     if name != "OpenInference":  # its spans are not ours
         assert {PROMPT, ARGUMENT, RESULT} <= canaries_in(left["spans"])
     left["log"] = logged()
-    for where in ("metrics", "metrics in OTLP", "events", "store", "log"):
+    for where in ("metrics", "metrics in OTLP", "redacted spans", "events", "store", "log"):
         assert canaries_in(left[where]) == set(), where
+
+
+@pytest.mark.parametrize("instrumentation", INSTRUMENTORS)
+def test_only_digests_leave_with_the_spans_of_others(
+    instrumentation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, redacted = InMemorySpanExporter(), InMemorySpanExporter()
+    exporter = RedactingExporter(redacted)
+
+    class Both(SpanExporter):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            plain.export(spans)
+            return exporter.export(spans)
+
+    with capture():
+        traced_agent(monkeypatch, Both(), instrumentation)
+    assert {PROMPT, ARGUMENT, RESULT, ERROR} <= canaries_in(written(plain.get_finished_spans()))
+    found = redacted.get_finished_spans()
+    assert len(found) > 10
+    assert canaries_in(written(found)) == set()
+    assert {span.name for span in found} == {span.name for span in plain.get_finished_spans()}
 
 
 @pytest.mark.system
