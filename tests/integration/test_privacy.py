@@ -11,12 +11,14 @@ import sqlite3
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 from agents import Agent, Runner, function_tool
+from confluent_kafka import Producer
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.tools import ToolException, tool
@@ -37,14 +39,17 @@ from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 import tidegauge
 from support import framework_spans
 from support.agents_sdk import chat_completions, traced_by
+from support.fleet import LATENESS, STEPS, create_topics, working
 from support.framework_spans import with_canaries
 from support.hook_payloads import PAYLOADS
+from support.kafka import Kafka
 from support.other_spans import INSTRUMENTORS, instrumented
-from support.processes import logging_everything
+from support.processes import PATIENCE, logging_everything
 from support.scripted_model import ScriptedChatModel, chooses, turns
 from support.serve import serving
 from tidegauge import catalog
 from tidegauge.events import RunStarted
+from tidegauge.fleet.snapshots import RunSnapshot
 from tidegauge.instrumentation.current import get_recorder
 from tidegauge.instrumentation.extraction import Observation, extractor
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler, TidegaugeMiddleware
@@ -405,7 +410,7 @@ def test_no_content_of_spans_leaves_a_server(
         traced_agent(monkeypatch, OTLPSpanExporter(endpoint=server.traces_url))
         exporter = OTLPSpanExporter(endpoint=server.traces_url)
         sent = 0
-        for path in sorted((recorded_runs / "spans" / "frameworks").glob("*loop1.jsonl")):
+        for path in sorted((recorded_runs / "spans" / "frameworks").glob("*.jsonl")):
             spans = [with_canaries(span, PROMPT) for span in framework_spans.load(path)]
             assert exporter.export([sendable(span) for span in spans]).name == "SUCCESS"
             sent += len(spans)
@@ -416,14 +421,68 @@ def test_no_content_of_spans_leaves_a_server(
         server.wait_for(catalog.SPANS_RECEIVED.name, lambda count: count > sent)
         server.wait_for("tidegauge_interventions_total", action="would_stop")
         server.wait_for("tidegauge_runs_finished_total", lambda count: count > 10)
-        paths = ["/metrics", "/", *(f"/{path}" for path in pages(40))]
+        paths = ["/metrics", "/", *(f"/{path}" for path in pages(100))]
         left = {path: server.get(path).body.decode() for path in paths}
         assert server.stop() == 0
     left |= {"log": server.log.read_text(), "recording": recording.read_text()}
     assert {where: canaries_in(text) for where, text in left.items() if canaries_in(text)} == {}
     assert "WARNING:tidegauge:" in left["log"]
     assert '"sha:' in left["recording"]
-    assert '"trail":[{"step":0,"tool":"' in left["/page/live?run=1&rows=100&after=0"]
+    assert any('"trail":[{"step":0,"tool":"' in left[path] for path in paths)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("written_by", ["gateway", "collector"])
+def test_no_content_of_spans_is_in_what_a_fleet_writes(
+    written_by: str, kafka: Kafka, topic: str, recorded_runs: Path, tmp_path: Path
+) -> None:
+    create_topics(kafka, topic)
+    requests = []
+    for path in sorted((recorded_runs / "spans" / "frameworks").glob("*.jsonl")):
+        # Those that come last are missing: the runs stay open.
+        for _, spans in groupby(framework_spans.load(path)[:-2], lambda span: span.trace_id):
+            sent = [sendable(with_canaries(span, PROMPT)) for span in spans]
+            requests.append(encode_spans(sent))
+    flags = (LATENESS, "--policy=loop_repeats=2", *(["--format=otlp"] * (written_by != "gateway")))
+    with working(tmp_path, kafka, topic, *flags) as worker:
+        if written_by == "gateway":
+            variables = logging_everything(tmp_path)
+            to = (f"--kafka={kafka.address}", f"--topic={topic}")
+            with serving(tmp_path, *to, environment=variables) as server:
+                server.send(requests)
+            logs = [server.log]
+        else:
+            logs = []
+            producer = Producer({"bootstrap.servers": kafka.address})
+            for request in requests:
+                trace_id = request.resource_spans[0].scope_spans[0].spans[0].trace_id
+                producer.produce(topic, request.SerializeToString(), trace_id.hex().encode())
+            assert producer.flush(PATIENCE) == 0
+        worker.wait_for(catalog.WORKER_MESSAGES.name, lambda count: count >= len(requests))
+        worker.wait_for(STEPS)
+        left = {path: worker.get(f"/{path}").body.decode() for path in ["metrics", *pages(40)]}
+        assert worker.stop() == 0
+        logs.append(worker.log)
+    topics = [name for name in kafka.topics() if topic in name]
+    if written_by == "collector":  # which has sent it as it was
+        topics.remove(topic)
+    for name in topics:
+        left[name] = "\n".join(kept_in(one.value()) for one in kafka.read(name))
+    left |= {log.name: log.read_text() for log in logs}
+    assert {where: canaries_in(text) for where, text in left.items() if canaries_in(text)} == {}
+    [changelog] = [text for name, text in left.items() if name.startswith("changelog")]
+    assert "sha:" in changelog
+    assert "stopped: all measured work" in left[worker.log.name]
+    assert '"trail":[{"step":0,"tool":"' in left["page/live?run=1&rows=100&after=0"]
+
+
+def kept_in(value: bytes | None) -> str:
+    """A message of a topic, with what is in a snapshot."""
+    _, _, snapshot = (value or b"").partition(b"\n")
+    with contextlib.suppress(ValueError):
+        head, trace = RunSnapshot.read(snapshot)
+        return f"{head} {trace()}"
+    return repr(value)
 
 
 FAULTY = {
