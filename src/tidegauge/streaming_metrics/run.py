@@ -648,7 +648,7 @@ class MeasuredRun:
                 self.metrics[kind] = metric.made(self)
             except BaseException as error:
                 arrived = self._lose(metric.name, error) or arrived
-        self.plan()
+            self.plan()  # not for nothing: a metric that was lost is called for at every step
         return arrived
 
     def plan(self) -> None:
