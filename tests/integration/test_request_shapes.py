@@ -23,7 +23,7 @@ from tidegauge.exporters.prometheus import MetricsServer
 from tidegauge.exporters.reading import Reader
 from tidegauge.fleet.decision_cache import DecisionCache
 from tidegauge.fleet.decisions_server import DecisionsServer
-from tidegauge.net.token import BearerToken
+from tidegauge.net.head import BearerToken
 from tidegauge.receivers.decoding import READ_LIMITS, MalformedRequestError
 from tidegauge.receivers.request_handler import RequestHandler, decompress
 from tidegauge.safety.guard import internal_errors
