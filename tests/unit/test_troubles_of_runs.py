@@ -12,6 +12,7 @@ from tidegauge import sampling, testing
 from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
 from tidegauge.exporters.page.overview import main_trouble_of
 from tidegauge.exporters.reading import MAX_RUNS, Reader
+from tidegauge.pipeline import engine_sink
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.failed_rounds import RUN_FAILED_ROUNDS
 from tidegauge.streaming_metrics.loops import LOOPS, RUN_LOOP_REPEATS
