@@ -287,7 +287,7 @@ class StoredRuns:
         for data in self.ask(lambda store: store.take_expired(time.time()), ()):
             found = self._read(data)
             for run_id in reversed(list(found.starts if found is not None else ())):
-                ended = RunEnded(run=run_id, outcome="unknown", reason="not resumed")
+                ended = RunEnded(run=run_id, outcome="unknown", reason="not resumed", evicted=True)
                 self._sink.run_ended(ended)
 
 

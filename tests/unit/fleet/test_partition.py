@@ -371,5 +371,6 @@ def test_a_run_that_takes_all_the_room_is_given_up() -> None:
     assert f"{large[0].trace_id:032x}" in given_up  # the largest, and not the oldest
     assert f"{small[0].trace_id:032x}" not in given_up
     assert worker.partition.counts.aborted == len(given_up)
+    assert worker.engine.snapshot().evicted_runs == len(given_up)
     assert {summary["outcome"] for summary in produced.summaries} == {"unknown"}
     assert worker.partition.counts.late > 0  # of the run that was given up
