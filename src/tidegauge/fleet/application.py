@@ -25,7 +25,7 @@ from quixstreams.state.rocksdb import RocksDBStorePartition
 from tidegauge.errors import ConfigurationError
 from tidegauge.fleet.fields import MessageError
 from tidegauge.fleet.kafka_records import CLOCK_KEY, Message
-from tidegauge.fleet.partition import Partition, PartitionCounts
+from tidegauge.fleet.partition import MAX_RECORD_BYTES, Partition, PartitionCounts
 from tidegauge.safety.guard import internal_errors
 
 
@@ -122,7 +122,6 @@ offsets are not messages but markers of transactions."""
 _FETCH_SECONDS: Final = 2.0
 """Within this time after an assignment, the known ends of logs may be outdated."""
 
-_MAX_MESSAGE: Final = 1_000_000
 _LIBRDKAFKA_MAX_MESSAGE: Final = 1_000_000_000
 _OVERHEAD: Final = 16_384
 """Limit of the bytes that a changelog record adds to its message."""
@@ -186,6 +185,7 @@ class FleetApplication(Application):
             gateways have written the messages. It may raise MessageError.
 
     Attributes:
+        max_message: limit of the bytes of a message.
         partitions: the assigned partitions.
         output: writes summaries, decisions and dead letters.
         restored_runs: number of live runs restored from them.
@@ -207,7 +207,7 @@ class FleetApplication(Application):
         convert: Callable[[bytes | None, bytes | None], bytes] | None = None,
     ) -> None:
         self._convert = convert
-        self._max_message = int((config or {}).get("message.max.bytes", _MAX_MESSAGE))
+        self.max_message = int((config or {}).get("message.max.bytes", MAX_RECORD_BYTES))
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # what messages say is in it
         super().__init__(
             brokers,
@@ -228,7 +228,7 @@ class FleetApplication(Application):
                 **_QUIET,
                 "linger.ms": 5,
                 **(config or {}),
-                "message.max.bytes": min(self._max_message + _OVERHEAD, _LIBRDKAFKA_MAX_MESSAGE),
+                "message.max.bytes": min(self.max_message + _OVERHEAD, _LIBRDKAFKA_MAX_MESSAGE),
             },
             loglevel=None,
         )
@@ -287,9 +287,9 @@ class FleetApplication(Application):
         """Process a message that was sent at a time in seconds since the epoch."""
         self._arrived_at = time.monotonic()
         partition = self._partition(message.partition)
-        if len(message.value or b"") > self._max_message:
+        if len(message.value or b"") > self.max_message:
             partition.position = message.offset + 1
-            self._reject(message, f"larger than {self._max_message} bytes")
+            self._reject(message, f"larger than {self.max_message} bytes")
             return
         try:
             # A sender's clock that is ahead must not make time pass for other runs.

@@ -240,6 +240,7 @@ class Digester:
             time=_number(event.time),
             agent_name=_text(event.agent_name),
             children=tuple(filter(None, map(_text, event.children))),
+            evicted=event.evicted is True,
         )
 
     def text(self, value: str | None) -> bytes | None:

@@ -517,6 +517,7 @@ class Engine:
                     del self._runs[event.run]
                 self._pending += change
                 self._unreported[event.run] = unreported
+                self._evicted_runs += event.evicted
             if len(self._pending) >= _MAX_PENDING:
                 faults = self._add_up()
         read, run.faults = run.faults, []
@@ -562,9 +563,7 @@ class Engine:
                 # Meanwhile, a step in another thread has moved its run to the end.
 
     def _evict(self, run: MeasuredRun, reason: str) -> None:
-        if self._end(RunEnded(run=run.started.run, reason=reason)) is not None:
-            with here.critical, self._lock:
-                self._evicted_runs += 1
+        self._end(RunEnded(run=run.started.run, reason=reason, evicted=True))
 
     def _drop(self) -> None:
         with here.critical, self._lock:

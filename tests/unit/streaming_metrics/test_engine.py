@@ -94,6 +94,14 @@ class TestBounds:
         assert engine.snapshot().evicted_runs == 1
         assert issue(engine, "idle") is None
 
+    def test_a_run_that_its_adapter_evicts_is_counted_too_and_once(self):
+        engine = Engine()
+        for run, evicted in (("a", True), ("b", False)):
+            start(engine, run)
+            for _ in range(2):
+                engine.run_ended(RunEnded(run=run, outcome="unknown", evicted=evicted))
+        assert engine.snapshot().evicted_runs == 1
+
     def test_a_stopped_run_that_goes_idle_was_stopped(self):
         clock = SteppedClock()
         engine = Engine(idle_seconds=10, clock=clock)
