@@ -36,7 +36,6 @@ from tidegauge.events import Call, ToolDeclaration
 from tidegauge.streaming_metrics.normalise import DEFAULT_KINDS, Normalise
 
 __all__ = [
-    "DIGEST_VERSION",
     "RECORDED",
     "Digests",
     "Normaliser",
@@ -61,9 +60,6 @@ __all__ = [
 
 Normaliser: TypeAlias = Callable[[str], str]
 """Strips from a text what changes without meaning anything, before it is digested."""
-
-DIGEST_VERSION: Final = 2
-"""Raised when texts are compared in another way: digests of two versions are not compared."""
 
 RECORDED: Final = "sha:"
 """What a digest in a recording begins with, where a value could stand."""

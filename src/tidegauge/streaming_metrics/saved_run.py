@@ -21,8 +21,9 @@ from tidegauge.streaming_metrics.totals import Totals
 
 __all__ = ["VERSION", "load_run", "save_run", "saved_start"]
 
-VERSION: Final = 6
-"""Increase it whenever the meaning of the state changes."""
+VERSION: Final = 7
+"""Increase it whenever the meaning of the state changes, as of its digests when texts are compared
+in another way."""
 
 _VALUES: Final = (
     "exact_previous",
