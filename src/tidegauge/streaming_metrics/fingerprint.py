@@ -41,9 +41,6 @@ from tidegauge.values.exact_json import exact_json
 Normaliser: TypeAlias = Callable[[str], str]
 """Strips from a text what changes without meaning anything, before it is digested."""
 
-DIGEST_VERSION: Final = 2
-"""Raised when texts are compared in another way: digests of two versions are not compared."""
-
 RECORDED: Final = "sha:"
 """What a digest in a recording begins with, where a value could stand."""
 
