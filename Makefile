@@ -47,7 +47,7 @@ help:
 	@echo "make evidence  what the preset stops in recorded runs: DATA=FOLDER"
 	@echo "make bench-instructions  both in instructions (valgrind), which other load does not change"
 	@echo "make soak    tidegauge serve at half its speed, then under traffic without end: is its memory bounded?"
-	@echo "make dashboards  regenerate Grafana dashboards and Prometheus rules from the catalog"
+	@echo "make dashboards  generate Grafana dashboards and Prometheus rules from the catalog"
 	@echo "make dashboards-types  check them against Grafana's schema (npm)"
 	@echo "make dashboards-preview  draw them with Grafana's libraries over a real Prometheus (npm, chromium)"
 	@echo "make backends  traces in Phoenix and MLflow, with pictures (downloads them; chromium)"
@@ -177,7 +177,7 @@ check-code: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	$(BIN)/codespell *.md docs src tests examples benchmarks
+	$(BIN)/codespell *.md docs src tests examples benchmarks dashboards
 	$(BIN)/proselint check --config docs/_site/proselint.json *.md $$(find docs examples -name '*.md')
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
@@ -236,8 +236,7 @@ soak: $(READY)
 	@$(BIN)/python -m benchmarks soak $(ARGS)
 
 dashboards: $(READY)
-	@$(BIN)/tidegauge dashboards --out dashboards
-	@$(BIN)/tidegauge rules --out dashboards/rules
+	@$(BIN)/python -m dashboards
 
 dashboards-types:
 	@cd dashboards/schema && npm install --no-package-lock --silent && npm run --silent check

@@ -21,8 +21,8 @@ EXTRAS = sorted(set(PROJECT["optional-dependencies"]) - DEVELOPMENT)
 
 IMPORTS = {
     "": ["tidegauge", "tidegauge.instrumentation.spans", "tidegauge.testing"],
-    "dashboards": ["tidegauge.dashboards"],
-    "demo": ["tidegauge.dashboards", "tidegauge.instrumentation.langchain"],
+    "dashboards": ["grafana_foundation_sdk", "yaml"],
+    "demo": ["tidegauge.instrumentation.langchain"],
     "every": ["tidegauge.fleet.partition_worker", "tidegauge.instrumentation.openai_agents"],
     "export": ["tidegauge.cli.table_files", "pyarrow.parquet"],
     "inspect": ["tidegauge.coding_agents.session_files", "backports.zstd"],
