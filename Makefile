@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO_READY := $(VENV)/.demo
 TEST_READY := $(VENV)/.test
+DOCS_READY := $(VENV)/.docs
 READY := $(VENV)/.ready
 
 PEERS_VENV := .venv-peers
@@ -78,9 +79,12 @@ $(TEST_READY): $(INPUTS)
 	$(call install,test)
 	@touch $(DEMO_READY)
 
+$(DOCS_READY): $(INPUTS)
+	$(call install,docs)
+
 $(READY): $(INPUTS)
 	$(call install,dev)
-	@touch $(DEMO_READY) $(TEST_READY)
+	@touch $(DEMO_READY) $(TEST_READY) $(DOCS_READY)
 
 demo: $(DEMO_READY)
 	@$(BIN)/tidegauge demo $(ARGS)
@@ -188,10 +192,10 @@ check-types: $(READY)
 check-docs: $(READY)
 	$(MKDOCS) build
 
-docs: $(READY)
+docs: $(DOCS_READY)
 	@$(MKDOCS) build
 
-docs-serve: $(READY)
+docs-serve: $(DOCS_READY)
 	@$(MKDOCS) serve --dev-addr 127.0.0.1:8000
 
 bench: $(READY)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import xxhash
 
-from tidegauge.errors import ConfigurationError
+from tidegauge.errors import ConfigurationError, MissingExtraError
 from tidegauge.events import ABSENT
 from tidegauge.safety.critical import here, reset_after_fork
 from tidegauge.safety.guard import guarded
@@ -43,7 +43,7 @@ class EmbeddingMatcher(Generic[T]):
     about a millisecond for 10,000 vectors of 512 numbers, which take 20 MB. Safe to share
     between threads; ids are digests of vectors, equal in every process.
 
-    Source: TIDE (arXiv 2602.02196), appendix C.3.
+    Source: TIDE (arXiv 2602.02196), appendix C.3. Needs ``pip install '.[embeddings]'``.
 
     Args:
         embed: gives an item's vector: anything that numpy makes an array of. It is flattened.
@@ -55,6 +55,7 @@ class EmbeddingMatcher(Generic[T]):
 
     Raises:
         ConfigurationError: a threshold outside of (0, 1], or no vector to be kept.
+        MissingExtraError: numpy is not installed.
 
     >>> matcher = EmbeddingMatcher(lambda pixels: pixels)
     >>> first = matcher([1.0, 0.0, 0.0])
@@ -73,6 +74,10 @@ class EmbeddingMatcher(Generic[T]):
             raise ConfigurationError("threshold must be above 0 and at most 1")
         if max_vectors < 1:
             raise ConfigurationError("max_vectors must be at least 1")
+        try:
+            import numpy  # noqa: F401 -- its absence is an error here, not with the first vector
+        except ModuleNotFoundError as error:
+            raise MissingExtraError("numpy", extra="embeddings") from error
         self.embed: Final = embed
         self.threshold: Final = threshold
         self.max_vectors: Final = max_vectors
