@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import xxhash
@@ -74,10 +75,8 @@ class EmbeddingMatcher(Generic[T]):
             raise ConfigurationError("threshold must be above 0 and at most 1")
         if max_vectors < 1:
             raise ConfigurationError("max_vectors must be at least 1")
-        try:
-            import numpy  # noqa: F401 -- its absence is an error here, not with the first vector
-        except ModuleNotFoundError as error:
-            raise MissingExtraError("numpy", extra="embeddings") from error
+        if find_spec("numpy") is None:  # it is imported with the first vector
+            raise MissingExtraError("numpy", extra="embeddings")
         self.embed: Final = embed
         self.threshold: Final = threshold
         self.max_vectors: Final = max_vectors
