@@ -55,7 +55,8 @@ help:
 	@echo "make format  format the code with ruff"
 	@echo "make clean   remove .venv and caches"
 
-# install(EXTRAS): install tidegauge with extras into .venv; create .venv if it is missing.
+# install(EXTRAS): install tidegauge with extras into .venv; create .venv if it is missing. Python compiles
+# what is imported; uv and pip need not compile everything.
 define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "tidegauge needs Python 3.11 or newer: make PYTHON=python3.12" >&2; exit 2; }
@@ -65,7 +66,7 @@ define install
 	  uv pip install --quiet --python $(BIN)/python -e '.[$(1)]'; \
 	else \
 	  { [ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV); } && \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(1)]'; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[$(1)]'; \
 	fi
 	@touch $@
 endef
