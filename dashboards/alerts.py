@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tidegauge.dashboards.agent_alerts import AGENT_ALERTS, ONSETS
-from tidegauge.dashboards.alert import Alert, Links
-from tidegauge.dashboards.process_alerts import PROCESS_ALERTS
+from dashboards.agent_alerts import AGENT_ALERTS, ONSETS
+from dashboards.alert import Alert, PanelNumbers
+from dashboards.process_alerts import PROCESS_ALERTS
 
 ALERTS: Final = (*ONSETS, *AGENT_ALERTS, *PROCESS_ALERTS)
 """All alerts."""
@@ -15,10 +15,10 @@ _ONSET_INTERVAL: Final = "500ms"
 """Evaluation interval of the alerts on what runs do now, so that they fire soon after a scrape."""
 
 
-def alerting_groups(links: Links) -> list[dict[str, Any]]:
+def alerting_groups(panels: PanelNumbers) -> list[dict[str, Any]]:
     """The rule groups for Prometheus. What runs do now is evaluated twice a second."""
     onsets, others = (
-        [_rule(alert, links) for alert in alerts]
+        [_rule(alert, panels) for alert in alerts]
         for alerts in (ONSETS, (*AGENT_ALERTS, *PROCESS_ALERTS))
     )
     return [
@@ -27,8 +27,8 @@ def alerting_groups(links: Links) -> list[dict[str, Any]]:
     ]
 
 
-def _rule(alert: Alert, links: Links) -> dict[str, Any]:
-    annotations = alert.annotations(links)
+def _rule(alert: Alert, panels: PanelNumbers) -> dict[str, Any]:
+    annotations = alert.annotations(panels)
     annotations["summary"] += alert.details
     held = {"keep_firing_for": alert.keep_firing} if alert.keep_firing else {}
     return {

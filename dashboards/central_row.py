@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from dashboards.board import EVENTS, NOW
+from dashboards.panels import BYTES, COUNT, SECONDS, Panel, Query
+from dashboards.queries import total
+from dashboards.visualizations import areas, bars, lines
 from tidegauge import catalog
 from tidegauge.catalog import MetricDefinition
-from tidegauge.dashboards.board import EVENTS, NOW
-from tidegauge.dashboards.panels import BYTES, COUNT, SECONDS, Panel, Query
-from tidegauge.dashboards.queries import total
-from tidegauge.dashboards.visualizations import areas, bars, lines
 
 _THIRD: Final = 8
 """A third of a row's 24 columns."""

@@ -6,12 +6,12 @@ from typing import Final
 
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
+from dashboards.board import EVENTS, MATCHERS, RUNS, STEPS, Row, board, label_variable
+from dashboards.panels import BAD, REPEATS, SCORE, SECONDS, SHARE, WATCH, Panel, Query
+from dashboards.queries import QueryScope, quantile, total
+from dashboards.ratios import AUV, ratio
+from dashboards.visualizations import bars, big_number, lines, stretches
 from tidegauge.catalog import MetricDefinition
-from tidegauge.dashboards.board import EVENTS, MATCHERS, RUNS, STEPS, Row, board, label_variable
-from tidegauge.dashboards.panels import BAD, REPEATS, SCORE, SECONDS, SHARE, WATCH, Panel, Query
-from tidegauge.dashboards.queries import QueryScope, quantile, total
-from tidegauge.dashboards.ratios import AUV, ratio
-from tidegauge.dashboards.visualizations import bars, big_number, lines, stretches
 from tidegauge.streaming_metrics.entropy_split import RUN_ACTION_ENTROPY
 from tidegauge.streaming_metrics.exploration import (
     RUN_FRONTIER_PLACES,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidegauge import catalog
-from tidegauge.dashboards.alert import (
+from dashboards.alert import (
     COUNT,
     FLEET,
     GROUP_NAME,
@@ -14,9 +13,9 @@ from tidegauge.dashboards.alert import (
     counted,
     of_worst_run,
 )
-from tidegauge.dashboards.coding_row import sessions_looping
-from tidegauge.dashboards.queries import GROUP, QueryScope, new_events, total
-from tidegauge.dashboards.ratios import (
+from dashboards.coding_row import sessions_looping
+from dashboards.queries import GROUP, QueryScope, new_events, total
+from dashboards.ratios import (
     EXCEEDED_RATIO,
     LOOP_RATIO,
     SUCCESS_RATE,
@@ -24,6 +23,7 @@ from tidegauge.dashboards.ratios import (
     USUAL_SUCCESS_RATE,
     recorded,
 )
+from tidegauge import catalog
 from tidegauge.streaming_metrics.failed_rounds import (
     FAILING,
     HIGHEST_FAILED_ROUNDS,

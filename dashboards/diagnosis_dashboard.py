@@ -6,11 +6,10 @@ from typing import Final
 
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from tidegauge import catalog
-from tidegauge.dashboards.board import EVENTS, NOW, RUNS, Row, board
-from tidegauge.dashboards.panels import BAD, SCORE, SHARE, WATCH, Panel, Query
-from tidegauge.dashboards.queries import GROUP, quantile, total
-from tidegauge.dashboards.ratios import (
+from dashboards.board import EVENTS, NOW, RUNS, Row, board
+from dashboards.panels import BAD, SCORE, SHARE, WATCH, Panel, Query
+from dashboards.queries import GROUP, quantile, total
+from dashboards.ratios import (
     ACTION_ENTROPY,
     AUV,
     BACKTRACK_RATIO,
@@ -30,7 +29,7 @@ from tidegauge.dashboards.ratios import (
     ratio,
     success_curve,
 )
-from tidegauge.dashboards.visualizations import (
+from dashboards.visualizations import (
     Column,
     bars,
     by_number,
@@ -39,6 +38,7 @@ from tidegauge.dashboards.visualizations import (
     ranking,
     turns_over_time,
 )
+from tidegauge import catalog
 from tidegauge.streaming_metrics.exploration import (
     DISPLACED_LEADS,
     FRONTIER_PLACES,

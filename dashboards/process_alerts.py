@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from dashboards.alert import FLEET, INSTANCE, Alert, counted
+from dashboards.queries import PROCESS, QueryScope, new_events, total
 from tidegauge import catalog
-from tidegauge.dashboards.alert import FLEET, INSTANCE, Alert, counted
-from tidegauge.dashboards.queries import PROCESS, QueryScope, new_events, total
 
 _NOW: Final = QueryScope("")
 _EVENTS: Final = QueryScope("5m")

@@ -20,7 +20,7 @@ from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import heatmap as heatmaps
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from tidegauge.dashboards.panels import (
+from dashboards.panels import (
     COUNT,
     MISSING,
     NEUTRAL,

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from dashboards.queries import GROUP, QueryScope, total
 from tidegauge import catalog
 from tidegauge.catalog import MetricDefinition
-from tidegauge.dashboards.queries import GROUP, QueryScope, total
 from tidegauge.streaming_metrics.auv import AUV_RUNS, AUV_SUM
 from tidegauge.streaming_metrics.entropy_split import ACTION_ENTROPY_STEPS, ACTION_ENTROPY_SUM
 from tidegauge.streaming_metrics.exploration import BEHAVIOR_ERRORS, BEHAVIOR_REQUIRED_STEPS

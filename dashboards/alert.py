@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
+from dashboards.queries import QueryScope, total
 from tidegauge.catalog import RUNBOOKS, MetricDefinition
-from tidegauge.dashboards.queries import QueryScope, total
-
-GRAFANA_URL: Final = "http://localhost:3000"
-"""Default URL of Grafana, in links to dashboards."""
+from tidegauge.dashboards.packaged_files import GRAFANA_URL
 
 FLEET: Final = "tidegauge-fleet"
 RUN_BOARD: Final = "tidegauge-run"
@@ -27,18 +25,8 @@ _VARIABLES: Final = ("agent", "task_group", "run")
 """Labels of alerts that dashboards have as variables."""
 
 
-class Links(NamedTuple):
-    """Where the links of annotations lead.
-
-    Attributes:
-        panels: the number of each panel, by the uid of its dashboard and its title.
-        runbooks: URL of the folder of runbooks.
-        grafana: URL of Grafana.
-    """
-
-    panels: Mapping[tuple[str, str], int]
-    runbooks: str = RUNBOOKS
-    grafana: str = GRAFANA_URL
+PanelNumbers: TypeAlias = Mapping[tuple[str, str], int]
+"""The number of each panel, by the uid of its dashboard and its title."""
 
 
 class Alert(NamedTuple):
@@ -74,8 +62,10 @@ class Alert(NamedTuple):
         """The condition, for Prometheus."""
         return f"({self.value})\n> {self.threshold:g}"
 
-    def annotations(self, links: Links) -> dict[str, str]:
+    def annotations(self, panels: PanelNumbers) -> dict[str, str]:
         """The summary without details, and the links to the runbook and to the panel.
+
+        The addresses in the links are defaults, which a user's replace.
 
         Raises:
             KeyError: no dashboard has the panel.
@@ -86,11 +76,11 @@ class Alert(NamedTuple):
             for label in _VARIABLES
             if label in self.value
         )
-        panel = f"{board}?viewPanel={links.panels[self.panel]}{selected}"
+        panel = f"{board}?viewPanel={panels[self.panel]}{selected}"
         return {
             "summary": self.summary,
-            "runbook_url": f"{links.runbooks.rstrip('/')}/{self.runbook}.md",
-            "dashboard_url": f"{links.grafana.rstrip('/')}/d/{panel}",
+            "runbook_url": f"{RUNBOOKS}/{self.runbook}.md",
+            "dashboard_url": f"{GRAFANA_URL}/d/{panel}",
             "panel": title,
         }
 

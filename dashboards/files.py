@@ -1,4 +1,4 @@
-"""Dashboards, Grafana's provisioning and Prometheus's rules as files: names and texts."""
+"""All files: dashboards, Grafana's provisioning and Prometheus's rules, as names and texts."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from grafana_foundation_sdk.models.alerting import RelativeTimeRange
 from grafana_foundation_sdk.models.common import DataSourceRef
 from grafana_foundation_sdk.models.dashboard import Dashboard, Panel
 
-from tidegauge.catalog import RUNBOOKS
-from tidegauge.dashboards.alert import GRAFANA_URL, Alert, Links
-from tidegauge.dashboards.alerts import ALERTS, alerting_groups
-from tidegauge.dashboards.diagnosis_dashboard import diagnosis
-from tidegauge.dashboards.fleet_dashboard import fleet
-from tidegauge.dashboards.ratios import recording_groups
-from tidegauge.dashboards.run_dashboard import run
-
-MOUNTED_AT: Final = "/var/lib/grafana/dashboards"
-"""Default folder of the dashboards in Grafana."""
-
-PROMETHEUS_URL: Final = "http://prometheus:9090"
-"""Default URL of Prometheus for Grafana."""
+from dashboards.alert import Alert, PanelNumbers
+from dashboards.alerts import ALERTS, alerting_groups
+from dashboards.diagnosis_dashboard import diagnosis
+from dashboards.fleet_dashboard import fleet
+from dashboards.ratios import recording_groups
+from dashboards.run_dashboard import run
+from tidegauge.dashboards.packaged_files import (
+    DEFAULTS,
+    MOUNTED_AT,
+    PROMETHEUS_URL,
+    TEMPO_URL,
+    WITH_TEMPO,
+)
 
 _PROMETHEUS: Final = "tidegauge-prometheus"
 _TEMPO: Final = "tidegauge-tempo"
@@ -36,52 +36,24 @@ def dashboards() -> list[Dashboard]:
     return [fleet(), run(), diagnosis()]
 
 
-def dashboard_files(
-    *,
-    mounted_at: str = MOUNTED_AT,
-    prometheus_url: str = PROMETHEUS_URL,
-    tempo_url: str | None = None,
-    runbooks: str = RUNBOOKS,
-    grafana_url: str = GRAFANA_URL,
-) -> dict[str, str]:
-    """Dashboards as JSON, and Grafana's provisioning tree, by path.
-
-    Args:
-        mounted_at: the folder of the JSON files in Grafana.
-        prometheus_url: URL of Prometheus for Grafana.
-        tempo_url: URL of Tempo for Grafana; exemplars then link to traces.
-        runbooks: URL of the folder of runbooks.
-        grafana_url: URL of Grafana for people who get an alert.
-    """
+def files() -> dict[str, str]:
+    """All files of the package ``tidegauge.dashboards``, by path, with the defaults of settings."""
     boards = dashboards()
-    links = Links(_panels(boards), runbooks, grafana_url)
-    provisioned = {
-        "dashboards": _provider(mounted_at),
-        "datasources": _data_sources(prometheus_url, tempo_url),
-        "alerting": alert_provisioning(_PROMETHEUS, links),
+    panels = _panels(boards)
+    contents = {
+        "provisioning/dashboards/tidegauge.yaml": _provider(),
+        "provisioning/datasources/tidegauge.yaml": _data_sources(),
+        "provisioning/alerting/tidegauge.yaml": alert_provisioning(panels),
+        WITH_TEMPO: _data_sources(with_tempo=True),
+        "rules/tidegauge-recording.yaml": {"groups": recording_groups()},
+        "rules/tidegauge-alerts.yaml": {"groups": alerting_groups(panels)},
     }
     return {f"{board.uid}.json": _json(board) for board in boards} | {
-        f"provisioning/{kind}/tidegauge.yaml": _yaml(content)
-        for kind, content in provisioned.items()
+        name: _yaml(content) for name, content in contents.items()
     }
 
 
-def rule_files(*, runbooks: str = RUNBOOKS, grafana_url: str = GRAFANA_URL) -> dict[str, str]:
-    """Prometheus's rule files, by name.
-
-    Args:
-        runbooks: URL of the folder of runbooks.
-        grafana_url: URL of Grafana for people who get an alert.
-    """
-    links = Links(_panels(dashboards()), runbooks, grafana_url)
-    return {
-        "tidegauge-recording.yaml": _yaml({"groups": recording_groups()}),
-        "tidegauge-alerts.yaml": _yaml({"groups": alerting_groups(links)}),
-    }
-
-
-def _panels(boards: Sequence[Dashboard]) -> dict[tuple[str, str], int]:
-    """The number of each panel, by the uid of its dashboard and its title."""
+def _panels(boards: Sequence[Dashboard]) -> PanelNumbers:
     return {
         (str(board.uid), str(panel.title)): panel.id_val or 0
         for board in boards
@@ -90,18 +62,18 @@ def _panels(boards: Sequence[Dashboard]) -> dict[tuple[str, str], int]:
     }
 
 
-def _provider(mounted_at: str) -> dict[str, Any]:
+def _provider() -> dict[str, Any]:
     provider = {
         "name": "tidegauge",
         "folder": "tidegauge",
         "type": "file",
         "allowUiUpdates": False,
-        "options": {"path": mounted_at},
+        "options": {"path": MOUNTED_AT},
     }
     return {"apiVersion": 1, "providers": [provider]}
 
 
-def _data_sources(prometheus_url: str, tempo_url: str | None) -> dict[str, Any]:
+def _data_sources(*, with_tempo: bool = False) -> dict[str, Any]:
     options: dict[str, Any] = {"httpMethod": "POST", "timeInterval": "1s"}
     sources: list[dict[str, Any]] = [
         {
@@ -109,11 +81,11 @@ def _data_sources(prometheus_url: str, tempo_url: str | None) -> dict[str, Any]:
             "uid": _PROMETHEUS,
             "type": "prometheus",
             "access": "proxy",
-            "url": prometheus_url,
+            "url": PROMETHEUS_URL,
             "jsonData": options,
         }
     ]
-    if tempo_url is not None:
+    if with_tempo:
         options["exemplarTraceIdDestinations"] = [{"name": "trace_id", "datasourceUid": _TEMPO}]
         sources.append(
             {
@@ -121,7 +93,7 @@ def _data_sources(prometheus_url: str, tempo_url: str | None) -> dict[str, Any]:
                 "uid": _TEMPO,
                 "type": "tempo",
                 "access": "proxy",
-                "url": tempo_url,
+                "url": TEMPO_URL,
             }
         )
     return {"apiVersion": 1, "datasources": sources}
@@ -132,11 +104,16 @@ def _json(board: Dashboard) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Write multi-line text as a block, so that queries are readable."""
+    """Write multi-line text as a block, so that queries are readable.
+
+    Text with a replaceable default is in double quotes, between which any text can be written.
+    """
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     style = "|" if "\n" in text else None
+    if any(default in text for default in DEFAULTS):
+        style = '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
@@ -153,30 +130,26 @@ _EXPRESSION: Final = "__expr__"
 _LOOK_BACK_SECONDS: Final = 600
 
 
-def alert_provisioning(data_source: str, links: Links) -> dict[str, Any]:
-    """The file ``provisioning/alerting/*.yaml``: the alerts for those who run no Alertmanager.
+def alert_provisioning(panels: PanelNumbers) -> dict[str, Any]:
+    """The alerts in Grafana's form, for those who run no Alertmanager.
 
     The recording rules stay in Prometheus: two alerts compare with recorded series.
-
-    Args:
-        data_source: uid of the Prometheus data source.
-        links: where the links of annotations lead.
     """
     group = {
         "orgId": 1,
         "name": "tidegauge",
         "folder": _FOLDER,
         "interval": "10s",
-        "rules": [_provisioned(alert, data_source, links) for alert in ALERTS],
+        "rules": [_provisioned(alert, panels) for alert in ALERTS],
     }
     return {"apiVersion": 1, "groups": [group]}
 
 
-def _rule(alert: Alert, data_source: str, annotations: Mapping[str, str]) -> alerting.Rule:
+def _rule(alert: Alert, annotations: Mapping[str, str]) -> alerting.Rule:
     value = (
         prometheus.Dataquery()
         .ref_id("A")
-        .datasource(DataSourceRef(type_val="prometheus", uid=data_source))
+        .datasource(DataSourceRef(type_val="prometheus", uid=_PROMETHEUS))
         .expr(alert.value)
         .instant()
     )
@@ -194,7 +167,7 @@ def _rule(alert: Alert, data_source: str, annotations: Mapping[str, str]) -> ale
         .uid(f"tidegauge-{alert.runbook}")
         .condition("B")
         .with_query(
-            alerting.Query("A").datasource_uid(data_source).relative_time_range(window).model(value)
+            alerting.Query("A").datasource_uid(_PROMETHEUS).relative_time_range(window).model(value)
         )
         .with_query(
             alerting.Query("B")
@@ -210,19 +183,19 @@ def _rule(alert: Alert, data_source: str, annotations: Mapping[str, str]) -> ale
     )
 
 
-def _provisioned(alert: Alert, data_source: str, links: Links) -> dict[str, Any]:
+def _provisioned(alert: Alert, panels: PanelNumbers) -> dict[str, Any]:
     """The rule in the form of provisioning files.
 
     They set organisation, folder and group elsewhere. The SDK follows the HTTP API, where
     ``keepFiringFor`` has another name.
     """
-    board, panel = alert.panel[0], links.panels[alert.panel]
+    board, panel = alert.panel[0], panels[alert.panel]
     annotations = {
         name: text.replace("$value", "$values.A.Value")
-        for name, text in alert.annotations(links).items()
+        for name, text in alert.annotations(panels).items()
     }
     annotations |= {"__dashboardUid__": board, "__panelId__": str(panel)}
-    rule = _rule(alert, data_source, annotations).build().to_json()
+    rule = _rule(alert, annotations).build().to_json()
     elsewhere = {"orgID", "folderUID", "ruleGroup"}
     return {
         **{key: value for key, value in rule.items() if key not in elsewhere},

@@ -9,9 +9,9 @@ from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import table
 
+from dashboards.panels import BAD, DATA_SOURCE, STOPPED, Panel
+from dashboards.queries import QueryScope, new_events
 from tidegauge.catalog import MetricDefinition
-from tidegauge.dashboards.panels import BAD, DATA_SOURCE, STOPPED, Panel
-from tidegauge.dashboards.queries import QueryScope, new_events
 from tidegauge.streaming_metrics.interventions import INTERVENTIONS
 from tidegauge.streaming_metrics.loops import LOOPS
 from tidegauge.streaming_metrics.run_counts import RUNS_STARTED

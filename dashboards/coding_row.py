@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from dashboards.board import EVENTS, NOW
+from dashboards.panels import Panel, Query
+from dashboards.queries import QueryScope, total
+from dashboards.visualizations import bars, lines
 from tidegauge import catalog
-from tidegauge.dashboards.board import EVENTS, NOW
-from tidegauge.dashboards.panels import Panel, Query
-from tidegauge.dashboards.queries import QueryScope, total
-from tidegauge.dashboards.visualizations import bars, lines
 from tidegauge.streaming_metrics.loop_cost import LOOP_TOKENS
 from tidegauge.streaming_metrics.loops import LOOPS, RUN_LOOP_REPEATS
 from tidegauge.streaming_metrics.run_counts import REFUSED_CALLS

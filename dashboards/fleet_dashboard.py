@@ -5,12 +5,10 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from tidegauge import catalog
-from tidegauge.catalog import MetricDefinition
-from tidegauge.dashboards.board import EVENTS, NOW, RUNS, SHOWN, STEPS, Row, board
-from tidegauge.dashboards.central_row import central_row
-from tidegauge.dashboards.coding_row import coding_row
-from tidegauge.dashboards.panels import (
+from dashboards.board import EVENTS, NOW, RUNS, SHOWN, STEPS, Row, board
+from dashboards.central_row import central_row
+from dashboards.coding_row import coding_row
+from dashboards.panels import (
     BAD,
     COUNT,
     REPEATS,
@@ -21,8 +19,8 @@ from tidegauge.dashboards.panels import (
     Panel,
     Query,
 )
-from tidegauge.dashboards.queries import GROUP, new_events, total, wilson_interval
-from tidegauge.dashboards.ratios import (
+from dashboards.queries import GROUP, new_events, total, wilson_interval
+from dashboards.ratios import (
     BEHAVIOR_ERROR,
     EXCEEDED_RATIO,
     LOOP_RATIO,
@@ -33,7 +31,7 @@ from tidegauge.dashboards.ratios import (
     auv_bound,
     ratio,
 )
-from tidegauge.dashboards.visualizations import (
+from dashboards.visualizations import (
     amounts,
     bars,
     big_number,
@@ -41,6 +39,8 @@ from tidegauge.dashboards.visualizations import (
     ranking,
     with_band,
 )
+from tidegauge import catalog
+from tidegauge.catalog import MetricDefinition
 from tidegauge.streaming_metrics.auv import AUV_LOWER, AUV_RUNS, AUV_SUM, AUV_UPPER
 from tidegauge.streaming_metrics.interventions import (
     INTERVENTIONS,
