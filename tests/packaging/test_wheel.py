@@ -25,7 +25,7 @@ IMPORTS = {
     "demo": ["tidegauge.dashboards", "tidegauge.instrumentation.langchain"],
     "every": ["tidegauge.fleet.partition_worker", "tidegauge.instrumentation.openai_agents"],
     "export": ["tidegauge.cli.table_files", "pyarrow.parquet"],
-    "inspect": ["tidegauge.coding_agents.session_files", "backports.zstd"],
+    "inspect": ["tidegauge.coding_agents.agents", "backports.zstd"],
     "judge": ["tidegauge.diagnose.judges"],
     "kafka": ["tidegauge.fleet.decisions_reader"],
     "langchain": ["tidegauge.instrumentation.langchain", "tidegauge.testing.langchain"],

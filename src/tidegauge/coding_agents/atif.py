@@ -6,11 +6,19 @@ agent did for one task, so it is one run, also if its user says something more t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
+from tidegauge.coding_agents.known_agent import (
+    KnownAgent,
+    Sessions,
+)
+from tidegauge.coding_agents.session_files import SessionPart, read_object
 from tidegauge.coding_agents.session_transcript import (
     Record,
+    SessionError,
     SessionTranscript,
     listed,
     mapping,
@@ -62,9 +70,7 @@ class AtifTranscript(SessionTranscript):
                 self.observe(call_id, CallResult(_text(result["content"]), None))
 
 
-def read_trajectory(
-    whole: Record, session: str, *, level: int = 0
-) -> Iterator[list[dict[str, Any]]]:
+def _lines_of(whole: Record, session: str, *, level: int = 0) -> Iterator[list[dict[str, Any]]]:
     """The lines of a trajectory, step by step, then those of the sub-agents in it.
 
     Args:
@@ -83,7 +89,7 @@ def read_trajectory(
     if level < _MAX_LEVELS:
         for number, inner in enumerate(listed(whole.get("subagent_trajectories")), start=1):
             inside = f"{transcript.session}-{number}"
-            yield from read_trajectory(mapping(inner), inside, level=level + 1)
+            yield from _lines_of(mapping(inner), inside, level=level + 1)
 
 
 def _text(content: Any) -> Any:
@@ -93,3 +99,26 @@ def _text(content: Any) -> Any:
     if not parts or not all(isinstance(text, str) for text in texts):
         return content
     return "\n".join(map(str, texts))
+
+
+def _read_file(path: Path) -> Iterator[SessionPart]:
+    whole = read_object(path)
+    if whole is None or not AtifTranscript.recognizes(whole):
+        raise SessionError("it is no trajectory in ATIF: it has no schema_version of ATIF")
+    for number, lines in enumerate(_lines_of(whole, path.stem), start=1):
+        yield SessionPart(lines, number)
+    yield SessionPart([], 1, os.path.getsize(path))
+
+
+ATIF: Final = KnownAgent(
+    "atif",
+    "ATIF",
+    sessions=Sessions(
+        AtifTranscript,
+        ("*trajectory*.json",),
+        reader=_read_file,
+        whole=True,
+        note="trajectories of [Harbor](https://harborframework.com/docs/trajectory-format) and "
+        "others; one is a run, and so is each sub-agent in it",
+    ),
+)
