@@ -10,6 +10,7 @@ sub-agents are left out.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -164,6 +165,12 @@ def _write(payload: Payload, answer: HookAnswer) -> Payload | None:
     return None
 
 
+def _hooks_file(settings: HookSettings, command: str) -> str:
+    hook = {"type": "command", "command": command, "timeoutSec": settings.timeout}
+    hooks = {event: [hook] for event in (*settings.before, *settings.other)}
+    return json.dumps({"version": 1, "hooks": hooks}, indent=2) + "\n"
+
+
 COPILOT: Final = KnownAgent(
     "copilot",
     "Copilot CLI",
@@ -174,7 +181,7 @@ COPILOT: Final = KnownAgent(
         "hooks/tidegauge.json",
         ("PreToolUse", "PostToolUse", "PostToolUseFailure"),
         ("UserPromptSubmit", "Stop", "SessionEnd"),
-        own=True,
+        own=_hooks_file,
     ),
     Sessions(
         CopilotTranscript, ("events.jsonl",), _STATE, tokens=True, note="without its sub-agents"

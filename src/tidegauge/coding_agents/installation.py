@@ -36,7 +36,6 @@ from tidegauge.errors import ConfigurationError
 
 _HERE: Final = Path(__file__).parent
 _CLIENT: Final = "hook_client.py"
-_PLUGIN: Final = "opencode_plugin.js"
 _PLUGIN_HEAD: Final = "// tidegauge:"
 _SETTINGS_MODE: Final = 0o600
 _MAX_BYTES: Final = 16 * 1024 * 1024
@@ -235,10 +234,10 @@ def _install(user: AgentFolders, agent: str) -> Change:
         raise ConfigurationError(
             f"{user.data} is not UTF-8, so settings cannot name it; set XDG_DATA_HOME"
         )
-    if where.own:
+    if where.own is not None:
         if before is not None and not _is_own(before):
             raise ConfigurationError(f"{path} is not of tidegauge; rename it")
-        return Change(agent, path, before, _own_text(user, agent))
+        return Change(agent, path, before, where.own(where, command))
     groups = [(event, {"matcher": where.tools}) for event in where.before]
     groups += [(event, {}) for event in where.other]
     current = _parsed(path, before, where)
@@ -255,7 +254,7 @@ def _install(user: AgentFolders, agent: str) -> Change:
 def _remove(user: AgentFolders, agent: str) -> Change:
     path = user.settings(agent)
     before = _read(path)
-    if SETTINGS[agent].own:
+    if SETTINGS[agent].own is not None:
         ours = before is not None and _is_own(before)
         return Change(agent, path, before, None if ours else before)
     if before is None or not _ours(_parsed(path, before, SETTINGS[agent])):
@@ -270,16 +269,6 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _own_text(user: AgentFolders, agent: str) -> str:
-    """What is in a file that is ours alone."""
-    where = SETTINGS[agent]
-    if not where.before:
-        return (_HERE / _PLUGIN).read_text(encoding="utf-8")
-    hook = {"type": "command", "command": user.command(agent), "timeoutSec": where.timeout}
-    hooks = {event: [hook] for event in (*where.before, *where.other)}
-    return json.dumps({"version": 1, "hooks": hooks}, indent=2) + "\n"
 
 
 def _is_own(text: str) -> bool:
@@ -481,7 +470,7 @@ def _kept_text(change: Change, state: Mapping[str, Any]) -> str:
         state: what was kept of it so far.
     """
     original = change.before
-    if original is not None and not SETTINGS[change.agent].own and _ours(json.loads(original)):
+    if original is not None and SETTINGS[change.agent].own is None and _ours(json.loads(original)):
         known, before = _original(state, original)
         original = before if known else _without_ours(original)
     made = state.get("folders") or _missing_folders(change.path)

@@ -146,7 +146,8 @@ class HookSettings(NamedTuple):
         other: events without.
         timeout: time limit of a hook in the unit of the agent.
         tools: what stands for all tools.
-        own: whether the file is ours alone.
+        own: makes the text of a file that is ours alone, from its settings and the command of the
+            hook; ``None``, the file is the agent's, in JSON, and has groups of hooks by event.
         note: what else the user must do.
     """
 
@@ -156,7 +157,7 @@ class HookSettings(NamedTuple):
     other: tuple[str, ...] = ()
     timeout: int = 5
     tools: str = ".*"
-    own: bool = False
+    own: Callable[[HookSettings, str], str] | None = None
     note: str | None = None
 
 

@@ -269,12 +269,16 @@ def _write(payload: Payload, answer: HookAnswer) -> Payload | None:
     return {"action": answer.action, "message": answer.text}
 
 
+def _plugin(settings: HookSettings, command: str) -> str:
+    return Path(__file__).with_name("opencode_plugin.js").read_text(encoding="utf-8")
+
+
 OPENCODE: Final = KnownAgent(
     "opencode",
     "opencode",
     "1.18",
     Hook(_read, _write, stops=True),
-    HookSettings(Folder(".config/opencode"), "plugin/tidegauge.js", own=True),
+    HookSettings(Folder(".config/opencode"), "plugin/tidegauge.js", own=_plugin),
     Sessions(
         OpencodeTranscript,
         ("opencode*.db",),

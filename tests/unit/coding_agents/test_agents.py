@@ -75,52 +75,29 @@ def context(event: str, text: str) -> dict[str, Any]:
     return {"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}}
 
 
-@pytest.mark.parametrize(
-    ("name", "refused", "nudged", "stopped"),
-    [
-        (
-            "codex",
-            deny("PreToolUse", "no"),
-            context("PostToolUse", "look"),
-            deny("PreToolUse", "end"),
-        ),
-        (
-            "qwen",
-            deny("PreToolUse", "no"),
-            context("PostToolUseFailure", "look"),
-            deny("PreToolUse", "end"),
-        ),
-        (
-            "claude",
-            deny("PreToolUse", "no"),
-            context("PostToolUse", "look"),
-            {"continue": False, "stopReason": "end"},
-        ),
-        (
-            "copilot",
-            deny("PreToolUse", "no"),
-            {"additionalContext": "look"},
-            deny("PreToolUse", "end"),
-        ),
-        (
-            "gemini",
-            {"decision": "deny", "reason": "no"},
-            context("AfterTool", "look"),
-            {"continue": False, "stopReason": "end"},
-        ),
-        *(
-            (
-                name,
-                {"action": "refuse", "message": "no"},
-                {"action": "nudge", "message": "look"},
-                {"action": "stop", "message": "end"},
-            )
-            for name in ("opencode", "generic")
-        ),
-    ],
+OURS = (
+    {"action": "refuse", "message": "no"},
+    {"action": "nudge", "message": "look"},
+    {"action": "stop", "message": "end"},
 )
-def test_answers(name: str, refused: Any, nudged: Any, stopped: Any) -> None:
+ENDED = {"continue": False, "stopReason": "end"}
+NO, END = deny("PreToolUse", "no"), deny("PreToolUse", "end")
+ANSWERS = {
+    "codex": (NO, context("PostToolUse", "look"), END),
+    "qwen": (NO, context("PostToolUseFailure", "look"), END),
+    "claude": (NO, context("PostToolUse", "look"), ENDED),
+    "copilot": (NO, {"additionalContext": "look"}, END),
+    "gemini": ({"decision": "deny", "reason": "no"}, context("AfterTool", "look"), ENDED),
+    "opencode": OURS,
+    "generic": OURS,
+}
+"""What an agent's hook prints when a call is refused, a result nudged, and the run stopped."""
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_answers(name: str) -> None:
     agent, shape = HOOKS[name], PAYLOADS[name]
+    refused, nudged, stopped = ANSWERS[name]
     assert agent.write(shape("call"), REFUSE) == refused
     assert agent.write(shape("result"), NUDGE) == nudged
     assert agent.write(shape("call"), STOP) == stopped

@@ -263,6 +263,19 @@ def test_a_file_of_our_own_names_each_event_once(user: AgentFolders) -> None:
     assert "/usr/bin/python3" not in change.path.read_text()
 
 
+@pytest.mark.parametrize("agent", SETTINGS)
+def test_settings_are_where_the_user_has_moved_them(user: AgentFolders, agent: str) -> None:
+    moved, where = user.home / "moved", SETTINGS[agent].folder
+    for variable in filter(None, [where.variable]):
+        there = user._replace(environ={variable: str(moved)})
+        assert there.settings(agent) == moved / SETTINGS[agent].file
+    there = user._replace(environ={"XDG_CONFIG_HOME": str(moved)})
+    if agent == "opencode":
+        assert there.settings(agent) == moved / "opencode/plugin/tidegauge.js"
+    else:
+        assert there.settings(agent) == user.home / where.path / SETTINGS[agent].file
+
+
 def test_agents_are_found_by_their_folder_or_their_program(
     user: AgentFolders, tmp_path: Path
 ) -> None:
