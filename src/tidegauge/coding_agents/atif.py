@@ -22,6 +22,7 @@ from tidegauge.coding_agents.session_transcript import (
     SessionTranscript,
     listed,
     mapping,
+    mappings,
     parsed_time,
     text_in,
     total_of,
@@ -39,7 +40,6 @@ class AtifTranscript(SessionTranscript):
 
     @classmethod
     def recognizes(cls, record: Record) -> bool:
-        """Whether this is the object of a whole file."""
         return str(record.get("schema_version")).startswith("ATIF-")
 
     def read(self, record: Record) -> None:
@@ -59,11 +59,11 @@ class AtifTranscript(SessionTranscript):
         spent = mapping(record.get("metrics"))
         tokens = total_of(spent.get("prompt_tokens"), spent.get("completion_tokens"))
         chosen: dict[str, Call] = {}
-        for number, given in enumerate(map(mapping, listed(record.get("tool_calls")))):
+        for number, given in enumerate(mappings(record.get("tool_calls"))):
             call = Call(text_in(given, "function_name") or "tool", given.get("arguments"))
             chosen[text_in(given, "tool_call_id") or f"#{number}"] = call
         self.choose(chosen, tokens=tokens, time=time)
-        for result in map(mapping, listed(mapping(record.get("observation")).get("results"))):
+        for result in mappings(mapping(record.get("observation")).get("results")):
             # A terminal shows what all calls of a step have written: that is the last one's.
             call_id = text_in(result, "source_call_id") or next(reversed(chosen), "")
             if "content" in result:
@@ -83,7 +83,7 @@ def _lines_of(whole: Record, session: str, *, level: int = 0) -> Iterator[list[d
     transcript = AtifTranscript(ids[0] or ids[1] or session)
     transcript.name = text_in(about, "name")
     transcript.model = text_in(about, "model_name")
-    for step in map(mapping, listed(whole.get("steps"))):
+    for step in mappings(whole.get("steps")):
         yield transcript.take(step)
     yield transcript.close()
     if level < _MAX_LEVELS:
@@ -94,7 +94,7 @@ def _lines_of(whole: Record, session: str, *, level: int = 0) -> Iterator[list[d
 
 def _text(content: Any) -> Any:
     """Text, also if it has parts; with a picture in it, the parts as they are."""
-    parts = [mapping(part) for part in listed(content)]
+    parts = mappings(content)
     texts = [part.get("text") for part in parts]
     if not parts or not all(isinstance(text, str) for text in texts):
         return content

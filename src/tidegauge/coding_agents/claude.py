@@ -26,6 +26,7 @@ from tidegauge.coding_agents.session_transcript import (
     CallingAnswer,
     Record,
     SessionTranscript,
+    joined_texts,
     mapping,
     parsed_time,
     text_in,
@@ -69,11 +70,9 @@ class ClaudeTranscript(SessionTranscript):
 
     @classmethod
     def recognizes(cls, record: Record) -> bool:
-        """Whether a record is one of Claude Code's."""
         return "sessionId" in record and "content" in mapping(record.get("message"))
 
     def read(self, record: Record) -> None:
-        """Read one line."""
         self.session = text_in(record, "sessionId") or self.session
         self.folder = self.folder or text_in(record, "cwd") or ""
         if record.get("isMeta") or record.get("isCompactSummary"):
@@ -85,7 +84,7 @@ class ClaudeTranscript(SessionTranscript):
         content: Any = message.get("content")
         parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
         match record.get("type"):
-            case "system" if record.get("subtype") in _OVER and not self.chosen:
+            case "system" if record.get("subtype") in _OVER and not self.calls:
                 self.end(time=time)
             case "user":
                 self._user([mapping(part) for part in parts], time)
@@ -123,7 +122,7 @@ class ClaudeTranscript(SessionTranscript):
             self.observe(text_in(part, "tool_use_id") or "", result, time)
         if results:
             return
-        text = "\n".join(filter(None, [text_in(part, "text") for part in parts]))
+        text = joined_texts(parts) or ""
         if text.startswith(_INTERRUPTED):
             self.end(reason="interrupted", time=time)
         elif not text.startswith(_OF_THE_USER):
@@ -142,7 +141,7 @@ class ClaudeTranscript(SessionTranscript):
         usage = mapping(message.get("usage"))
         spent = [usage[name] for name in _TOKENS if isinstance(usage.get(name), int)]
         self.spend(sum(spent) if spent else None)
-        if message.get("stop_reason") in _ENDS and not self.chosen:
+        if message.get("stop_reason") in _ENDS and not self.calls:
             self.end(time=time)
 
 

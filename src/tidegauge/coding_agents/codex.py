@@ -26,11 +26,12 @@ from tidegauge.coding_agents.known_agent import (
 from tidegauge.coding_agents.session_transcript import (
     Record,
     SessionTranscript,
-    listed,
+    joined_texts,
     mapping,
     parsed_arguments,
     parsed_time,
     text_in,
+    total_of,
     without_our_text,
 )
 from tidegauge.events import ABSENT, Call, CallResult
@@ -54,11 +55,9 @@ class CodexTranscript(SessionTranscript):
 
     @classmethod
     def recognizes(cls, record: Record) -> bool:
-        """Whether a record is one of Codex's."""
         return record.get("type") in _TYPES and isinstance(record.get("payload"), dict)
 
     def read(self, record: Record) -> None:
-        """Read one line."""
         payload, time = mapping(record.get("payload")), parsed_time(record.get("timestamp"))
         match record.get("type"):
             case "session_meta":
@@ -68,8 +67,8 @@ class CodexTranscript(SessionTranscript):
                 self.model = text_in(payload, "model") or self.model
             case "token_usage_record":
                 total = mapping(payload.get("usage")).get("total_tokens")
-                if not self.spent:  # else it is of an answer without calls, which is no step
-                    self.spend(total if isinstance(total, int) else None)
+                if self.tokens is None:  # else it is of an answer without calls, which is no step
+                    self.spend(total_of(total))
             case "event_msg":
                 self._event(payload, time)
             case "response_item":
@@ -79,8 +78,7 @@ class CodexTranscript(SessionTranscript):
         item = mapping(payload.get("item"))
         match payload.get("type"):
             case "item_completed" if item.get("type") == "UserMessage":
-                texts = [text_in(mapping(one), "text") for one in listed(item.get("content"))]
-                self.prompt("\n".join(filter(None, texts)) or None, time)
+                self.prompt(joined_texts(item.get("content")), time)
             case "user_message":
                 self.prompt(text_in(payload, "message"), time)
             case "task_complete":
@@ -96,7 +94,7 @@ class CodexTranscript(SessionTranscript):
             case "function_call" | "custom_tool_call":
                 given: Any = payload.get("arguments", payload.get("input"))
                 call = Call(text_in(payload, "name") or "tool", parsed_arguments(given))
-                if self.answered:
+                if self.results:
                     self.choose({call_id: call}, time=time)
                 else:
                     self.choose_also(call_id, call, time)

@@ -34,8 +34,8 @@ from tidegauge.coding_agents.known_agent import (
 from tidegauge.coding_agents.session_transcript import (
     Record,
     SessionTranscript,
-    listed,
     mapping,
+    mappings,
     parsed_arguments,
     parsed_time,
     text_in,
@@ -66,12 +66,10 @@ class CopilotTranscript(SessionTranscript):
 
     @classmethod
     def recognizes(cls, record: Record) -> bool:
-        """Whether a record is one of Copilot CLI's."""
         kind = text_in(record, "type") or ""
         return kind.startswith(_TYPES) and "parentId" in record and "data" in record
 
     def read(self, record: Record) -> None:
-        """Read one line."""
         data, time = mapping(record.get("data")), parsed_time(record.get("timestamp"))
         if text_in(record, "agentId") is not None:
             return
@@ -90,7 +88,7 @@ class CopilotTranscript(SessionTranscript):
                 self._message(data, time)
             case "tool.execution_complete":
                 self.observe(text_in(data, "toolCallId") or "", _recorded_result(data), time)
-            case "assistant.turn_end" if not self.chosen:
+            case "assistant.turn_end" if not self.calls:
                 self.end(time=time)
             case "abort":
                 self.end(reason=text_in(data, "reason") or "aborted", time=time)
@@ -103,7 +101,7 @@ class CopilotTranscript(SessionTranscript):
         if answer != self._answer:
             self.choose({}, time=time)
         self._answer = answer
-        requests = [mapping(one) for one in listed(data.get("toolRequests"))]
+        requests = mappings(data.get("toolRequests"))
         for request in requests:
             arguments = without_description(parsed_arguments(request.get("arguments")))
             call = Call(text_in(request, "name") or "tool", arguments)

@@ -30,10 +30,13 @@ from tidegauge.coding_agents.session_transcript import (
     CallingAnswer,
     Record,
     SessionTranscript,
+    joined_texts,
     listed,
     mapping,
+    mappings,
     parsed_time,
     text_in,
+    total_of,
 )
 from tidegauge.events import Call, CallResult
 
@@ -69,13 +72,11 @@ class GeminiTranscript(SessionTranscript):
 
     @classmethod
     def recognizes(cls, record: Record) -> bool:
-        """Whether a record is one of Gemini CLI's."""
         return "projectHash" in record or (
             record.get("type") in ("gemini", "user") and "content" in record and "id" in record
         )
 
     def read(self, record: Record) -> None:
-        """Read one line."""
         self.session = text_in(record, "sessionId") or self.session
         self._inner = self._inner or record.get("kind") == "subagent"
         time = parsed_time(record.get("timestamp"))
@@ -96,9 +97,9 @@ class GeminiTranscript(SessionTranscript):
         return self._open
 
     def _answer(self, record: Record, time: float | None) -> None:
-        given = [mapping(call) for call in listed(record.get("toolCalls"))]
+        given = mappings(record.get("toolCalls"))
         message, total = str(record.get("id")), mapping(record.get("tokens")).get("total")
-        tokens = total if isinstance(total, int) else None
+        tokens = total_of(total)
         self._open = None if given else CallingAnswer((message,), tokens)
         if not given:
             return
@@ -119,7 +120,7 @@ class GeminiTranscript(SessionTranscript):
 
 def _folder(record: Record) -> str:
     """The folder of the session, which Gemini CLI names in its first message."""
-    messages = [record, *map(mapping, listed(mapping(record.get("$set")).get("messages")))]
+    messages = [record, *mappings(mapping(record.get("$set")).get("messages"))]
     for part in (mapping(part) for one in messages for part in listed(one.get("content"))):
         text = text_in(part, "text") or ""
         found = _FOLDER.search(text) if text.startswith(_NO_PROMPTS[0]) else None
@@ -130,10 +131,8 @@ def _folder(record: Record) -> str:
 
 def _prompt(content: Any) -> str | None:
     """What the user asks; ``None``, the message has results, or what Gemini says of the session."""
-    parts = content if isinstance(content, list) else [{"text": content}]
-    texts = [text_in(mapping(part), "text") for part in parts]
-    text = "\n".join(filter(None, texts))
-    return text if text and not text.startswith(_NO_PROMPTS) else None
+    text = joined_texts(content if isinstance(content, list) else [{"text": content}])
+    return None if text is None or text.startswith(_NO_PROMPTS) else text
 
 
 def _recorded_result(call: Record) -> CallResult:

@@ -18,6 +18,7 @@ from tidegauge.coding_agents.session_transcript import (
     SessionTranscript,
     listed,
     mapping,
+    mappings,
     parsed_time,
     text_in,
 )
@@ -42,7 +43,6 @@ class InspectTranscript(SessionTranscript):
 
     @classmethod
     def recognizes(cls, record: Record) -> bool:
-        """Whether this is the object of a whole log."""
         return "eval" in record and "status" in record and "version" in record
 
     def read(self, record: Record) -> None:
@@ -69,7 +69,7 @@ class InspectTranscript(SessionTranscript):
             text_in(call, "id") or f"#{number}": Call(
                 text_in(call, "function") or "tool", call.get("arguments")
             )
-            for number, call in enumerate(map(mapping, listed(message.get("tool_calls"))))
+            for number, call in enumerate(mappings(message.get("tool_calls")))
         }
         self.choose(chosen, tokens=tokens if type(tokens) is int else None, time=time)
 
@@ -171,9 +171,9 @@ def _lines_of(sample: Record, header: Record) -> list[dict[str, Any]]:
     where = about.get("eval_id") or about.get("run_id"), sample.get("id"), sample.get("epoch")
     session = "-".join(str(part) for part in where if part is not None)
     attached = mapping(sample.get("attachments"))
-    events = [mapping(event) for event in listed(sample.get("events"))]
+    events = mappings(sample.get("events"))
     if not any(event.get("event") == "model" for event in events):
-        events = [mapping(message) for message in listed(sample.get("messages"))]
+        events = mappings(sample.get("messages"))
     agents = _Agents(session, text_in(about, "task"), text_in(about, "model"), events)
     outermost = agents.outermost
     outermost.prompt(_task(sample), parsed_time(sample.get("started_at")))

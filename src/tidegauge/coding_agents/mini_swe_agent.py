@@ -24,10 +24,11 @@ from tidegauge.coding_agents.session_transcript import (
     Record,
     SessionError,
     SessionTranscript,
-    listed,
     mapping,
+    mappings,
     parsed_arguments,
     text_in,
+    total_of,
     without_our_text,
 )
 from tidegauge.events import Call, CallResult
@@ -42,11 +43,9 @@ class MiniSweAgentTranscript(SessionTranscript):
 
     @classmethod
     def recognizes(cls, record: Record) -> bool:
-        """Whether this is the object of a whole file."""
         return str(record.get("trajectory_format")).startswith("mini-swe-agent")
 
     def read(self, record: Record) -> None:
-        """Read one message."""
         content, extra = record.get("content"), mapping(record.get("extra"))
         match record.get("role"):
             case "user" if self.run is None:
@@ -55,9 +54,9 @@ class MiniSweAgentTranscript(SessionTranscript):
                 response = mapping(extra.get("response"))
                 self.model = text_in(response, "model") or self.model
                 total = mapping(response.get("usage")).get("total_tokens")
-                given = [mapping(call) for call in listed(record.get("tool_calls"))]
+                given = mappings(record.get("tool_calls"))
                 chosen = {text_in(call, "id") or "": _call(call) for call in given}
-                self.choose(chosen, tokens=total if isinstance(total, int) else None)
+                self.choose(chosen, tokens=total_of(total))
             case "tool":
                 code = extra.get("returncode")
                 error = code != 0 if isinstance(code, int) else None

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,10 +32,12 @@ from tidegauge.coding_agents.session_transcript import (
     Record,
     SessionError,
     SessionTranscript,
-    listed,
+    joined_texts,
     mapping,
+    mappings,
     parsed_time,
     text_in,
+    total_of,
     without_our_text,
 )
 from tidegauge.events import ABSENT, Call, CallResult
@@ -64,20 +67,18 @@ class OpencodeTranscript(SessionTranscript):
         return False
 
     def read(self, record: Record) -> None:
-        """Read one message."""
         time = parsed_time(record.get("time_created"))
-        parts = [mapping(part) for part in listed(record.get("parts"))]
+        parts = mappings(record.get("parts"))
         match record.get("role"):
             case "user":
-                texts = [text_in(part, "text") for part in parts]
-                self.prompt("\n".join(filter(None, texts)) or None, time)
+                self.prompt(joined_texts(parts), time)
             case "assistant":
                 self.model = text_in(record, "modelID") or self.model
                 self.folder = self.folder or text_in(mapping(record.get("path")), "cwd") or ""
                 total = mapping(record.get("tokens")).get("total")
                 tools = [part for part in parts if part.get("type") == "tool"]
                 chosen = {text_in(part, "callID") or "": _call(part) for part in tools}
-                self.choose(chosen, tokens=total if isinstance(total, int) else None, time=time)
+                self.choose(chosen, tokens=total_of(total), time=time)
                 for part in tools:
                     state = mapping(part.get("state"))
                     ended = parsed_time(mapping(state.get("time")).get("end"))
@@ -86,56 +87,33 @@ class OpencodeTranscript(SessionTranscript):
                         self.observe(text_in(part, "callID") or "", result, ended)
 
 
-def _read_database(path: Path) -> Iterator[SessionPart]:
-    """The lines of all its sessions; a sub-agent has a separate session."""
-    import sqlite3  # not every Python has it
-
-    if not path.is_file():
-        raise FileNotFoundError(2, "No such file", str(path))
-    try:
-        for number, lines in enumerate(_sessions(sqlite3, path), start=1):
-            yield SessionPart(lines, number)
-    except sqlite3.Error as error:
-        raise SessionError(f"it is no database of opencode: {error}") from None
-
-
-def _read_changed(
-    path: Path, since: int
-) -> Iterator[tuple[str, int, OpencodeTranscript, list[dict[str, Any]]]]:
-    """The sessions that have changed, each from its beginning, which need not be over.
-
-    Args:
-        path: the database.
-        since: sessions that changed at this time or later, in milliseconds.
-
-    Yields:
-        id, time of the last change, transcript, and the lines that are complete.
+@contextmanager
+def _database(path: Path) -> Iterator[Any]:
+    """The database, for reading.
 
     Raises:
         SessionError: it is no database of opencode.
     """
     import sqlite3  # not every Python has it
 
+    if not path.is_file():
+        raise FileNotFoundError(2, "No such file", str(path))
     try:
-        with closing(_opened(sqlite3, path)) as database:
-            for session, changed in database.execute(_CHANGED, (since,)).fetchall():
-                transcript = OpencodeTranscript(str(session))
-                lines = [line for found in _read_messages(database, transcript) for line in found]
-                yield transcript.session, int(changed), transcript, lines
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as opened:
+            yield opened
     except sqlite3.Error as error:
         raise SessionError(f"it is no database of opencode: {error}") from None
 
 
-def _sessions(sqlite3: Any, path: Path) -> Iterator[list[dict[str, Any]]]:
-    with closing(_opened(sqlite3, path)) as database:
+def _read_database(path: Path) -> Iterator[SessionPart]:
+    """The lines of all its sessions; a sub-agent has a separate session."""
+    number = count(1)
+    with _database(path) as database:
         for (session,) in database.execute(_SESSIONS).fetchall():
             transcript = OpencodeTranscript(str(session))
-            yield from _read_messages(database, transcript)
-            yield transcript.close()
-
-
-def _opened(sqlite3: Any, path: Path) -> Any:
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+            for lines in _read_messages(database, transcript):
+                yield SessionPart(lines, next(number))
+            yield SessionPart(transcript.close(), next(number))
 
 
 def _read_messages(database: Any, transcript: OpencodeTranscript) -> Iterator[list[dict[str, Any]]]:
@@ -189,13 +167,17 @@ class OpencodeTail(SessionTail):
         if seen == self._seen:
             return None
         lines: Lines = []
-        for session, changed, transcript, found in _read_changed(self.path, self._changed):
-            lines += found
-            self._open[session] = transcript
-            self._open.move_to_end(session)
-            if len(self._open) > _MAX_SESSIONS:
-                self._open.popitem(last=False)
-            self._changed = max(self._changed, changed)
+        with _database(self.path) as database:
+            # Each that has changed, from its beginning; it need not be over.
+            for session, changed in database.execute(_CHANGED, (self._changed,)).fetchall():
+                transcript = OpencodeTranscript(str(session))
+                for found in _read_messages(database, transcript):
+                    lines += found
+                self._open[transcript.session] = transcript
+                self._open.move_to_end(transcript.session)
+                if len(self._open) > _MAX_SESSIONS:
+                    self._open.popitem(last=False)
+                self._changed = max(self._changed, int(changed))
         self._seen = seen
         return Look(lines, again=True)
 
@@ -221,7 +203,9 @@ def _read(payload: Payload) -> HookEvent | None:
     tool, call_id = text_in(given, "tool") or "", text_in(given, "callID")
     match payload.get("hook"):
         case "chat.message":
-            return HookEvent("prompt", session, prompt=_prompt(output), model=_model(output))
+            return HookEvent(
+                "prompt", session, prompt=joined_texts(output.get("parts")), model=_model(output)
+            )
         case "tool.execute.before":
             return HookEvent(
                 "call", session, tool, without_description(output.get("args")), call_id
@@ -251,12 +235,6 @@ def _failed(session: str, part: Payload) -> HookEvent | None:
     tool, call_id = text_in(part, "tool") or "", text_in(part, "callID")
     arguments = without_description(state.get("input"))
     return HookEvent("result", session, tool, arguments, call_id, result)
-
-
-def _prompt(output: Payload) -> str | None:
-    parts = output.get("parts")
-    texts = [text_in(mapping(part), "text") for part in parts] if isinstance(parts, list) else []
-    return "\n".join(text for text in texts if text) or None
 
 
 def _model(output: Payload) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tidegauge.coding_agents.known_agent import (
     Folder,
@@ -24,7 +24,7 @@ from tidegauge.coding_agents.session_transcript import (
     Record,
     SessionError,
     SessionTranscript,
-    listed,
+    joined_texts,
     mapping,
     parsed_arguments,
     parsed_time,
@@ -48,16 +48,14 @@ class OpenHandsTranscript(SessionTranscript):
 
     @classmethod
     def recognizes(cls, record: Record) -> bool:
-        """Whether a record is one of OpenHands'."""
         return "kind" in record and "source" in record
 
     def read(self, record: Record) -> None:
-        """Read one event."""
         time = parsed_time(record.get("timestamp"))
         call_id = text_in(record, "tool_call_id") or ""
         match record.get("kind"):
             case "MessageEvent" if record.get("source") == "user":
-                self.prompt(_text(mapping(record.get("llm_message")).get("content")), time)
+                self.prompt(joined_texts(mapping(record.get("llm_message")).get("content")), time)
             case "ActionEvent":
                 response = text_in(record, "llm_response_id") or ""
                 if response != self._response or not response:
@@ -71,17 +69,12 @@ class OpenHandsTranscript(SessionTranscript):
                 code = observed.get("exit_code")
                 failed = observed.get("is_error") is True or code not in (None, 0)
                 known = "is_error" in observed or code is not None
-                text = without_our_text(_text(observed.get("content")))
+                text = without_our_text(joined_texts(observed.get("content")))
                 self.observe(call_id, CallResult(text, failed if known else None), time)
             case "AgentErrorEvent":
                 self.observe(call_id, CallResult(record.get("error"), True), time)
             case "UserRejectObservation":
                 self.observe(call_id, CallResult(record.get("rejection_reason"), None), time)
-
-
-def _text(content: Any) -> str | None:
-    texts = [text_in(mapping(one), "text") for one in listed(content)]
-    return "\n".join(filter(None, texts)) or None
 
 
 def _read_folder(path: Path) -> Iterator[SessionPart]:

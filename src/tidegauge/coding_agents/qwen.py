@@ -27,10 +27,12 @@ from tidegauge.coding_agents.known_agent import (
 from tidegauge.coding_agents.session_transcript import (
     Record,
     SessionTranscript,
-    listed,
+    joined_texts,
     mapping,
+    mappings,
     parsed_time,
     text_in,
+    total_of,
     without_our_text,
 )
 from tidegauge.events import Call, CallResult
@@ -43,21 +45,18 @@ class QwenTranscript(SessionTranscript):
 
     @classmethod
     def recognizes(cls, record: Record) -> bool:
-        """Whether a record is one of Qwen Code's."""
         return "sessionId" in record and (
             "parts" in mapping(record.get("message")) or "systemPayload" in record
         )
 
     def read(self, record: Record) -> None:
-        """Read one line."""
         self.session = text_in(record, "sessionId") or self.session
         self.folder = self.folder or text_in(record, "cwd") or ""
         time = parsed_time(record.get("timestamp"))
-        parts = [mapping(part) for part in listed(mapping(record.get("message")).get("parts"))]
+        parts = mappings(mapping(record.get("message")).get("parts"))
         match record.get("type"):
             case "user":
-                texts = [text_in(part, "text") for part in parts]
-                self.prompt("\n".join(filter(None, texts)) or None, time)
+                self.prompt(joined_texts(parts), time)
             case "assistant":
                 self.model = text_in(record, "model") or self.model
                 total = mapping(record.get("usageMetadata")).get("totalTokenCount")
@@ -69,7 +68,7 @@ class QwenTranscript(SessionTranscript):
                     for number, call in enumerate(calls)
                     if call
                 }
-                self.choose(chosen, tokens=total if isinstance(total, int) else None, time=time)
+                self.choose(chosen, tokens=total_of(total), time=time)
                 if not chosen:
                     self.end(time=time)
             case "tool_result":
