@@ -66,13 +66,10 @@ def titles(names: Iterable[str]) -> str:
 
 
 def find_sessions(path: Path, agent: str) -> list[Path]:
-    """The files, or for OpenHands the folders, of sessions in a folder, by their names.
+    """The files, or for OpenHands the folders, of an agent's sessions in a folder, by their names.
 
-    A path that is a session, or is no folder, is returned as it is.
-
-    Args:
-        path: where to look.
-        agent: whose sessions; ``auto``, those of any agent.
+    A path that is a session, or is no folder, is returned as it is; ``auto`` finds those of any
+    agent.
     """
     if not path.is_dir() or _owner_of(path) is not None:
         return [path]

@@ -39,7 +39,6 @@ class SessionPart(NamedTuple):
     """Lines of a recording that a part of a file completes.
 
     Attributes:
-        lines: the lines, as objects.
         number: that of the line that was read, or of the message or event.
         size: how many bytes were read.
         error: why the part was skipped.
@@ -139,8 +138,8 @@ class SessionTail(ABC):
     Args:
         path: its file or folder.
         kind: whose session it is.
-        since: in a file of many sessions, those that changed later are read; in seconds since the
-            epoch.
+        since: of a file with many sessions, those are read that changed later, in seconds since
+            the epoch.
 
     Attributes:
         skipped: records that could not be read.
@@ -255,13 +254,9 @@ class AnswerTokens(LinesTail):
         self._given: OrderedDict[str, None] = OrderedDict()  # calls of the answers that were given
 
     def take(self, call_id: str | None) -> int | None:
-        """The tokens of the last answer, if it has chosen this call.
+        """The tokens of the last answer, if it has chosen this call, or if calls have no ids.
 
-        Args:
-            call_id: id of the call; ``None``, the agent gives none.
-
-        Returns:
-            The tokens; ``None``, they are not known, or were given for another call of the answer.
+        ``None``, they are not known, or were given for another call of the answer.
         """
         given = self._given
         if self._failed or call_id in given:

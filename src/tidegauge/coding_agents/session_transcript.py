@@ -38,12 +38,7 @@ class SessionError(TidegaugeError, ValueError):
 
 
 class CallingAnswer(NamedTuple):
-    """An answer of the model that chose calls.
-
-    Attributes:
-        call_ids: ids of the calls that it chose.
-        tokens: tokens that it took; ``None``, not known.
-    """
+    """An answer of the model: the ids of the calls that it chose, and the tokens that it took."""
 
     call_ids: tuple[str, ...]
     tokens: int | None
@@ -112,10 +107,7 @@ class SessionTranscript(ABC):
     ) -> None:
         """The user asks for something: the next run.
 
-        Args:
-            task: what the user asks for.
-            time: when.
-            asks_model: whether the model is asked; else the run begins with its first call, if any.
+        If that does not ask the model, the run begins with its first call, if any.
         """
         self.end(time=time)
         self._task = task

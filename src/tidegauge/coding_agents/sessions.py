@@ -88,10 +88,7 @@ class SessionLimits(NamedTuple):
 
 
 class _Timed(NamedTuple):
-    """A call that has no span yet: its id, and when it began and ended.
-
-    Times are in nanoseconds since the epoch; ``None``, it has not ended.
-    """
+    """A call that has no span yet: its id, and when it began and ended, in ns since the epoch."""
 
     call_id: str | None
     began: int
@@ -108,51 +105,31 @@ class _Refused(NamedTuple):
 
 
 class _SessionRun:
-    """A run of a session.
-
-    Attributes:
-        root: the agent, the session and, of a sub-agent, its id.
-        recorded: takes its steps.
-        tokens: reads what the answers took; ``None``, that is not known.
-        turns: tracks its calls.
-        changed: protects what follows, and is notified when a step was issued.
-        group: the calls that were gathered and are not issued yet.
-        open: the calls that have not ended, by their keys.
-        latest: the turn of the last call that began.
-        made: digests of the calls that were made.
-        asking: keys of the calls that wait for an answer.
-        refused: the last call that was refused.
-        nudge: the nudge in the last answer to a result.
-        begun: when the last call began.
-        calls: how many calls began.
-        timed: the calls that have no span yet.
-        held: whether the map holds it.
-        last_seen: when it had its last event, by the clock of the map.
-        prompt: digest of what it was asked for.
-        open_ids: nothing; the map asks for it.
-    """
+    """A run of a session."""
 
     def __init__(
         self, root: tuple[str, ...], recorded: RecordedRun, tokens: AnswerTokens | None = None
     ) -> None:
-        self.root = root
+        self.root = root  # the agent, the session and, of a sub-agent, its id
         self.recorded = recorded
         self.tokens = tokens
         self.turns = TurnTracker(recorded)
+        # Protects what follows, and is notified when a step was issued.
         self.changed = threading.Condition()
-        self.group: list[TurnCall] = []
-        self.open: OrderedDict[str, TurnCall] = OrderedDict()
-        self.made: OrderedDict[str, None] = OrderedDict()
-        self.asking: set[str] = set()
-        self.refused: _Refused | None = None
-        self.latest: Turn | None = None
-        self.nudge: Decision | None = None
-        self.begun = 0.0
-        self.calls = 0
-        self.timed: OrderedDict[TurnCall, _Timed] = OrderedDict()
+        self.group: list[TurnCall] = []  # gathered, and not issued yet
+        self.open: OrderedDict[str, TurnCall] = OrderedDict()  # have not ended, by their keys
+        self.made: OrderedDict[str, None] = OrderedDict()  # digests of the calls so far
+        self.asking: set[str] = set()  # keys of the calls that wait for an answer
+        self.refused: _Refused | None = None  # the last call that was refused
+        self.latest: Turn | None = None  # that of the last call that began
+        self.nudge: Decision | None = None  # in the last answer to a result
+        self.begun = 0.0  # when the last call began
+        self.calls = 0  # that began
+        self.timed: OrderedDict[TurnCall, _Timed] = OrderedDict()  # have no span yet
+        self.prompt = ""  # digest of what it was asked for
+        # For the map of runs:
         self.held = False
         self.last_seen = 0.0
-        self.prompt = ""
         self.open_ids: OrderedDict[tuple[str, ...], None] = OrderedDict()
 
     def is_asked(self, event: HookEvent) -> bool:
@@ -185,11 +162,7 @@ class _SessionRun:
             self.timed[call] = known._replace(ended=time.time_ns())
 
     def make_spans(self, *, ends: bool = False) -> None:
-        """Make the spans of calls that have ended and whose step is known.
-
-        Args:
-            ends: whether the run ends, and its other calls with it.
-        """
+        """Make the spans of calls whose step is known and that have ended, as the run may now."""
         for call, timed in list(self.timed.items()):
             turn = call.turn
             if turn.decision is None or (call.result is None and not (ends or turn.observed)):
@@ -252,11 +225,7 @@ class SessionCounts:
     def metrics(
         self, active: Iterable[str]
     ) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
-        """The metrics.
-
-        Args:
-            active: the agents of the sessions that have a run now.
-        """
+        """The metrics; ``active`` are the agents of the sessions that have a run now."""
         with self._lock:
             now = Counter(map(self._name, active))
             return {
@@ -374,11 +343,7 @@ class HookSessions:
     def metrics(
         self, also: Iterable[str] = ()
     ) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
-        """How many sessions there were and are.
-
-        Args:
-            also: the agents of other sessions that have an open run.
-        """
+        """How many sessions there were and are, ``also`` those of other agents with an open run."""
         active = (run.recorded.event.agent for run in self._runs.runs if len(run.root) == 2)
         return self.counts.metrics([*active, *also])
 

@@ -95,28 +95,18 @@ def read_folders(text: str) -> list[SessionFolder]:
 
 
 class _Followed:
-    """A session that is followed.
-
-    Attributes:
-        tail: reads it.
-        new: whether it was not there at the start.
-        changed: when it changed last, by the clock.
-        lines: how many lines of each run were seen since its first one.
-        held: lines of runs that began before the start, while it is not known if they are open.
-        left_out: runs that are not measured, because they have too many lines.
-        read: whether all that was there at first was read.
-        failures: looks that failed one after the other.
-    """
+    """A session that is followed."""
 
     def __init__(self, tail: SessionTail, changed: float, *, new: bool) -> None:
         self.tail = tail
-        self.new = new
-        self.changed = changed
-        self.lines: dict[str, int] = {}
+        self.new = new  # it was not there at the start
+        self.changed = changed  # by the clock
+        self.lines: dict[str, int] = {}  # how many of each run were seen since its first one
+        # Of runs that began before the start, while it is not known if they are open.
         self.held: dict[str, list[dict[str, Any]]] = {}
-        self.left_out: set[str] = set()
-        self.read = False
-        self.failures = 0
+        self.left_out: set[str] = set()  # runs that have too many lines to be measured
+        self.read = False  # all that was there at first
+        self.failures = 0  # looks that failed one after the other
 
 
 class Tails:
@@ -124,7 +114,7 @@ class Tails:
 
     Args:
         sink: takes the steps.
-        folders: where to look.
+        folders: those to look in.
         is_reported: whether hooks report a session of an agent.
         began: called with the agent and the session when a run begins.
         idle_seconds: a run in a file that has not changed for so long is over.
@@ -257,10 +247,7 @@ class Tails:
     ) -> None:
         """Lines of a session: those that were not used before wait for the next look.
 
-        Args:
-            followed: the session.
-            lines: its lines.
-            counted: whether they were held, and are used now.
+        Lines that were held are ``counted`` already, and are used now.
         """
         tail = followed.tail
         for line in lines:
