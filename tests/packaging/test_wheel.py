@@ -26,7 +26,7 @@ IMPORTS = {
     "embeddings": ["tidegauge.streaming_metrics", "numpy"],
     "every": ["tidegauge.fleet.partition_worker", "tidegauge.instrumentation.openai_agents"],
     "export": ["tidegauge.cli.table_files", "pyarrow.parquet"],
-    "inspect": ["tidegauge.coding_agents.session_files", "backports.zstd"],
+    "inspect": ["tidegauge.coding_agents.agents", "backports.zstd"],
     "judge": ["tidegauge.diagnose.judges"],
     "kafka": ["tidegauge.fleet.decisions_reader"],
     "langchain": ["tidegauge.instrumentation.langchain", "tidegauge.testing.langchain"],

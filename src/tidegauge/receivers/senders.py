@@ -15,13 +15,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-<<<<<<< HEAD
-from tidegauge.errors import ConfigurationError, MissingExtraError
-from tidegauge.net.bounded_server import TimedSocket
-=======
 from tidegauge.errors import ConfigurationError
-from tidegauge.net.deadline import TimedSocket
->>>>>>> boards
+from tidegauge.net.bounded_server import TimedSocket
 from tidegauge.receivers.decoding import Encoding
 
 _NO_HEADERS: Final[Mapping[str, str]] = {}
