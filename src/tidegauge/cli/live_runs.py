@@ -28,7 +28,7 @@ from tidegauge.policies import Policy
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.declaration import repeated_steps
 from tidegauge.streaming_metrics.run import MeasuredRun
-from tidegauge.streaming_metrics.run_report import RunReport
+from tidegauge.streaming_metrics.snapshot import RunReport
 
 STATUS_STYLES: Final = {
     "waiting": "dim",

@@ -15,8 +15,8 @@ from tidegauge.safety.critical import here
 from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep
 from tidegauge.streaming_metrics.engine import Engine
 from tidegauge.streaming_metrics.run import Decider, MeasuredRun
-from tidegauge.streaming_metrics.run_report import RunReport
 from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start
+from tidegauge.streaming_metrics.snapshot import RunReport
 
 MAX_OPEN: Final = 2_000
 """Open runs at hand, of which each takes about 17 kB; a packed one takes a few hundred bytes."""

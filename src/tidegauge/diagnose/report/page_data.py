@@ -31,8 +31,7 @@ from tidegauge.diagnose.competency_scores import CompetencyScore, overall_scores
 from tidegauge.diagnose.recorded_run import ReportedRun, ReportedStep, fields_of
 from tidegauge.diagnose.report.word_clouds import Embedder, action_map, tf_idf, word_clouds
 from tidegauge.streaming_metrics import AUV, GroupKey, GroupSnapshot, LoopRatio, SuccessCurve
-from tidegauge.streaming_metrics.contrast import contrast
-from tidegauge.streaming_metrics.student import student_quantile
+from tidegauge.streaming_metrics.contrast import contrast, student_quantile
 
 PARTS: Final = 10
 """Parts of equal length into which a run is divided."""

@@ -100,4 +100,5 @@ CONVENTION: Final = Convention(
     _encloses,
     _read,
     "gcp.vertex.agent",
+    contents=frozenset({_REQUEST, _ARGUMENTS}),
 )

@@ -21,6 +21,8 @@ class Convention(NamedTuple):
         scope: the only instrumentation that uses it; empty, any may.
         in_tools: whether an agent inside another one is always in one of its tools. Elsewhere it
             may be a node of a graph, which is a step.
+        contents: those of the markers whose values are contents. They may not leave, so
+            ``encloses`` does not look at them.
     """
 
     name: str
@@ -29,3 +31,4 @@ class Convention(NamedTuple):
     read: Callable[[SpanData], KnownSpan | None]
     scope: str = ""
     in_tools: bool = False
+    contents: frozenset[str] = frozenset()

@@ -90,4 +90,4 @@ def _encloses(attributes: Attributes) -> bool:
     return False
 
 
-CONVENTION: Final = Convention("LiteLLM", _MARKERS, _encloses, _read, "litellm")
+CONVENTION: Final = Convention("LiteLLM", _MARKERS, _encloses, _read, "litellm", contents=_MARKERS)
