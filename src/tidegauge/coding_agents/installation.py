@@ -25,12 +25,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tidegauge.coding_agents.agents import SETTINGS
-from tidegauge.coding_agents.json_edit import (
-    append_element,
-    append_member,
-    find_value,
-    remove_item,
-)
+from tidegauge.coding_agents.json_edit import append_element, append_member, find_value, remove_item
 from tidegauge.coding_agents.known_agent import HookSettings
 from tidegauge.errors import ConfigurationError
 
