@@ -247,7 +247,7 @@ class OpenRun:
     def answered(self, answer: object) -> None:
         """The run gave this answer: its span has it, if contents are captured."""
         if self._recorded is not None:
-            self._recorded.answered(answer)
+            self._recorded.spans.answered(answer)
 
     @property
     def id(self) -> str:
@@ -475,7 +475,7 @@ class OpenRun:
                 turn.calls.append(TurnCall(call.action, call.arguments, call_id))
         if decision.action != "block":
             for held in turn.calls:
-                held.span = recorded.start_tool(
+                held.span = recorded.spans.start_tool(
                     held.name, held.id, decision.signals, held.arguments
                 )
         with here.critical, self._lock:
@@ -514,7 +514,7 @@ def end_spans(
             failure = CallFailure("tool_error", result)
         elif error is not None and error is not False and is_a(error, BaseException):
             failure = error
-        recorded.end_tool(call.span, result, failure, ended, signals=signals)
+        recorded.spans.end_tool(call.span, result, failure, ended, signals=signals)
 
 
 def _deliberate(error: BaseException | None) -> RunStopped | CallBlocked | None:

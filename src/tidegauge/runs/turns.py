@@ -134,7 +134,11 @@ class TurnTracker:
             if self._open.turns or self._sequential or self._loose is not None:
                 over = self._take_over()
             turn = Turn([TurnCall(*call) for call in chosen], node)
-            self._add(turn, attempts)
+            turn.spent, self._tokens = self._tokens, None
+            self._last = turn
+            self._wait_for(turn)
+            if attempts is not None:
+                attempts.made(self, turn)
         if over:
             self._report(over)
         self._issue(turn, entropy, blockable=blockable)
@@ -169,10 +173,8 @@ class TurnTracker:
             attempts: those of the task in which it begins; ``None``, it is in none.
         """
         if call_id is not None:
-            call = self._by_id.get(call_id)
-            if call is not None and call.result is None and not call.turn.same_ids:
-                # the usual case needs no lock
-                call.begun = True
+            call = self.begin_chosen(call_id)
+            if call is not None:
                 return call
         with here.critical, self._lock:
             call = self._find(name, arguments, call_id)
@@ -198,6 +200,21 @@ class TurnTracker:
             self._add(turn, attempts)
         self._report(over)
         self._issue(turn)
+        return call
+
+    def begin_chosen(self, call_id: str) -> TurnCall | None:
+        """A chosen call begins that has an id of its own, as nearly always: that needs no lock.
+
+        Args:
+            call_id: the model's id of it.
+
+        Returns:
+            ``None``, if it may be another one: see :meth:`begin`.
+        """
+        call = self._by_id.get(call_id)
+        if call is None or call.result is not None or call.turn.same_ids:
+            return None
+        call.begun = True
         return call
 
     def begin_foreign(self, name: str, arguments: object, call_id: str) -> TurnCall:
@@ -521,7 +538,9 @@ class TurnTracker:
                 elif before is not None and len(before.turn.calls) == 1:
                     self._open.remove(before.turn)  # the model reuses its ids
                 by_id[call.id] = call
-        held = self._blocked if turn.blocked else self._open
+        decision = turn.decision
+        blocked = decision is not None and decision.action == "block"
+        held = self._blocked if blocked else self._open
         for dropped in held.add(turn):
             self._forget(dropped)
 
@@ -529,7 +548,10 @@ class TurnTracker:
         """Close a turn: its result is reported now, or never."""
         turn.observed, turn.held = True, False
         self._open.remove(turn)
-        self._forget(turn)
+        by_id = self._by_id
+        for call in turn.calls:  # as _forget
+            if call.id is not None and by_id.get(call.id) is call:
+                del by_id[call.id]
 
     def _forget(self, turn: Turn) -> None:
         for call in turn.calls:

@@ -35,10 +35,12 @@ class ModelRequest(NamedTuple):
         found: Attributes = {names.OPERATION_NAME: self.operation}
         for name, value in self.parameters.items():
             found[name] = _writable(value)
-        if self.model:
-            found[names.REQUEST_MODEL] = plain_name(self.model)
-        if self.provider:
-            found[names.PROVIDER_NAME] = plain_name(self.provider)
+        for name, text in (
+            (names.REQUEST_MODEL, self.model),
+            (names.PROVIDER_NAME, self.provider),
+        ):
+            if text:
+                found[name] = text if text.isascii() else plain_name(text)
         return found
 
 

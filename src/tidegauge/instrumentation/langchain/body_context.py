@@ -16,6 +16,7 @@ it, it is as if the context before were still current:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -27,6 +28,8 @@ from opentelemetry.trace import INVALID_SPAN, Span, set_span_in_context
 _SPAN: Final = next(iter(set_span_in_context(INVALID_SPAN, Context())))
 _RUN: Final = otel_context.create_key("tidegauge-langchain-run")
 _NO_CALLER: Final = object()
+_new: Final[Callable[[type[BodyContext]], BodyContext]] = dict.__new__
+"""Makes a context without calling its ``__init__``: at every model call and tool call."""
 
 # OpenTelemetry's variable, which costs less than its functions. Where another library keeps the
 # current context in other ways, ours goes nowhere.
@@ -99,7 +102,9 @@ def enter_tool(span: Span) -> None:
     before, caller = _current.get(), var_child_runnable_config.get()
     while type(before) is BodyContext and (before.over or before.caller is caller):
         before = before.before
-    _current.set(BodyContext(before, span, caller))
+    context = _new(BodyContext)
+    context.before, context.span, context.caller, context.over = before, span, caller, False
+    _current.set(context)
 
 
 def enter_model(span: Span) -> BodyContext:
@@ -108,7 +113,10 @@ def enter_model(span: Span) -> BodyContext:
     Returns:
         A context that is over. It begins when the caller has stored it, so that its end is sure.
     """
-    context = BodyContext(_effective(_current.get()), span, _NO_CALLER, True)
+    before = _current.get()
+    context = _new(BodyContext)
+    context.before = _effective(before) if type(before) is BodyContext else before
+    context.span, context.caller, context.over = span, _NO_CALLER, True
     _current.set(context)
     return context
 

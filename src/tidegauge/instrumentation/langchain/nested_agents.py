@@ -129,7 +129,7 @@ class NestedChain(RunScope[AgentRun]):
             parent: the chain that it is invoked in; left out, it is outermost.
         """
         root = UUID(int=self.key)
-        chain = OpenChain.make(root, self.name, self.inputs, self.metadata, run, parent=parent)
+        chain = OpenChain.make(root, self.name, self.inputs, self.metadata, run)
         if parent is not None:
             chain.begin(parent, self.tags)
         return chain
