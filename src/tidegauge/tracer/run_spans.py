@@ -7,6 +7,7 @@ a span closes it. A run that ends, or is evicted from the bounded store, ends wh
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter, time_ns
@@ -74,14 +75,14 @@ class SpanTools(NamedTuple):
         tracer: where spans are started.
         logger: where events are sent.
         contents: how contents are put on spans.
-        exported_digest: gives the exported form of a digest.
+        keyed: a hash; a copy that takes up a digest gives the exported form of that.
         forget: drops a run that has ended from the store.
     """
 
     tracer: Tracer
     logger: Logger
     contents: Contents
-    exported_digest: Callable[[bytes], str]
+    keyed: hashlib.blake2b
     forget: Callable[[Any], None]
 
 
@@ -358,8 +359,17 @@ class RunSpans:
                     self._described.add(name)
                 attributes[names.TOOL_DESCRIPTION] = plain_name(description[:_MAX_DESCRIPTION])
             if signals is not None:
-                self._add_step(attributes, signals)
+                attributes[names.STEP_INDEX] = signals.step
+                for digest, value in (
+                    (names.ACTION_DIGEST, signals.action_digest),
+                    (names.STATE_DIGEST, signals.state_digest),
+                ):
+                    hashed = self._tools.keyed.copy()
+                    hashed.update(value)
+                    attributes[digest] = hashed.hexdigest()
                 if signals.loop_repeats:
+                    attributes[names.LOOP_REPEATS] = signals.loop_repeats
+                    attributes[names.LOOP_PERIOD] = signals.loop_period
                     link = self._links.link(signals, name)
             if self._contents is not None:
                 self._contents.add(attributes, names.TOOL_CALL_ARGUMENTS, arguments)
@@ -522,15 +532,6 @@ class RunSpans:
         for child, *_ in list(self._children.values()):
             self._end(child, None)
         self._end(self.span, error, None, attributes)
-
-    def _add_step(self, attributes: Attributes, signals: Signals | StepSignals) -> None:
-        digest = self._tools.exported_digest
-        attributes[names.STEP_INDEX] = signals.step
-        attributes[names.ACTION_DIGEST] = digest(signals.action_digest)
-        attributes[names.STATE_DIGEST] = digest(signals.state_digest)
-        if signals.loop_repeats:
-            attributes[names.LOOP_REPEATS] = signals.loop_repeats
-            attributes[names.LOOP_PERIOD] = signals.loop_period
 
     def _start(
         self,

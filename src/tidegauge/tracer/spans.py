@@ -74,7 +74,7 @@ class SpanFactory:
         # Taken up by every digest: a copy costs less than starting again from the key.
         self._keyed = hashlib.blake2b(key=digest_key or os.urandom(16), digest_size=8)
         self._metrics = CallMetricsSource(meter_provider, owned=owns_meter_provider)
-        self._tools = SpanTools(tracer, logger, self.contents, self.exported_digest, self.forget)
+        self._tools = SpanTools(tracer, logger, self.contents, self._keyed, self.forget)
         self._max_runs = max_runs
         self._reset_after_fork()
         reset_after_fork(self)

@@ -98,25 +98,19 @@ class OpenChain(RunScope[AgentRun]):
 
     @classmethod
     def make(
-        cls,
-        run_id: UUID,
-        name: object,
-        inputs: object,
-        metadata: Mapping[str, Any],
-        run: AgentRun | None = None,
+        cls, run_id: UUID, name: object, inputs: object, metadata: Mapping[str, Any]
     ) -> OpenChain:
-        """A chain that begins.
+        """The root chain of a run that is not open yet.
 
         Args:
             run_id: its callback id.
             name: its name.
             inputs: its input.
             metadata: what came with it.
-            run: the run that it belongs to; ``None``, its own, which is not open yet.
         """
         chain = made(cls, (None, None))
         chain.key, chain.name, chain.inputs, chain.metadata = run_id.int, name, inputs, metadata
-        chain.run, chain._children = run, {}
+        chain._children = {}
         task = metadata.get("langgraph_checkpoint_ns")
         chain.task = task if type(task) is str else None
         return chain
@@ -132,7 +126,8 @@ class OpenChain(RunScope[AgentRun]):
         if task is None:
             return None
         if task._attempts is None:
-            outer = None if task.parent is None else task.parent.attempts
+            graph = task.parent
+            outer = None if graph is None or graph.within is None else graph.attempts
             attempts = Attempts(outer, task._own_superstep)
             attempts.chain = task.key
             if task._over:
@@ -197,22 +192,36 @@ class OpenChain(RunScope[AgentRun]):
             found = found.parent
         return found is chain
 
-    def begin(self, parent: OpenChain, tags: object) -> None:
+    def begin(
+        self,
+        parent: OpenChain,
+        name: object,
+        inputs: object,
+        metadata: Mapping[str, Any],
+        *,
+        tags: object,
+    ) -> None:
         """It begins in its parent.
 
         Args:
             parent: its parent.
+            name: its name.
+            inputs: its input.
+            metadata: what came with it.
             tags: LangChain's tags of it, which mark the steps of a sequence.
         """
-        self.parent = parent
-        superstep, children, task = None, parent._children, self.task
+        self.name, self.inputs, self.metadata = name, inputs, metadata
+        self.run, self.parent, self._children = parent.run, parent, {}
+        task = metadata.get("langgraph_checkpoint_ns")
+        self.task = task = task if type(task) is str else None
+        superstep, children = None, parent._children
         if parent.plain:
             parent._find_siblings()
         if task is not None and task != parent.task:
             # A task of LangGraph, which begins once in its superstep.
-            path = self.metadata.get("langgraph_path")
+            path = metadata.get("langgraph_path")
             if type(path) is tuple and 2 <= len(path) <= _MAX_PATH:
-                superstep = self.metadata.get("langgraph_step")
+                superstep = metadata.get("langgraph_step")
                 if type(superstep) is not int:
                     superstep = None
                 if type(path[0]) is not str or path[0] != _SENT:
@@ -363,12 +372,15 @@ class OpenChain(RunScope[AgentRun]):
         if parent is None:
             return
         if succeeded:
-            if self._tasks or self._attempts is not None:
+            attempts = self._attempts
+            if self._tasks or (attempts is not None and attempts.chain != self.key):
                 self.end_attempt()
             elif self.within is self:
                 self._over = True
                 if parent._tasks is not None:
                     parent._tasks.pop(cast("str", self.task), None)
+                if attempts is not None:
+                    attempts.close(failed=False)
         parent._children.pop(self.key, None)
         if parent.fan_out is not None and parent._superstep is None and not parent._children:
             parent.report_fan_out()

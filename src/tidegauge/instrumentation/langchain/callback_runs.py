@@ -398,7 +398,7 @@ class CallbackRuns(RunMap[int, AgentRun]):
             parent = opened.get(chain.parent.key)
             if parent is not None:
                 before.open_ids.pop(key, None)
-                opened[key] = chain.opened(run, parent)
+                opened[key] = chain.opened(parent)
                 self.enter(key, opened[key])
 
 

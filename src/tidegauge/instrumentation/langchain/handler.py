@@ -64,6 +64,8 @@ from tidegauge.instrumentation.langchain.agent_run import (
     Success,
 )
 from tidegauge.instrumentation.langchain.body_context import (
+    BodyContext,
+    current_context,
     enter_chain,
     enter_model,
     enter_tool,
@@ -222,9 +224,7 @@ class TidegaugeCallbackHandler(RunHolder):
         if scope is None or (run := scope.run).tools or run.branch or run.shared is not None:
             scope = self._scope_of(parent_run_id)
         if type(scope) is not OpenChain:
-            self._start_elsewhere(
-                scope, run_id, parent_run_id, inputs, given=given, options=kwargs
-            )
+            self._start_elsewhere(scope, run_id, parent_run_id, inputs, given=given, options=kwargs)
             return
         run, tags = scope.run, kwargs.get("tags")
         if scope.stop is not None:
@@ -233,9 +233,10 @@ class TidegaugeCallbackHandler(RunHolder):
             run.settle_piped(scope.key, kwargs.get("name"))
         if run.node_steps and self._begin_node(scope, run_id, inputs, given, kwargs):
             return
-        chain = OpenChain.make(run_id, kwargs.get("name"), inputs, given, run)
+        chain = made(OpenChain, (None, None))
+        chain.key = key = run_id.int
         try:
-            chain.begin(scope, tags)
+            chain.begin(scope, kwargs.get("name"), inputs, given, tags=tags)
             inherited = (
                 given.get(AGENT_NAME) is run.agent_name and given.get(AGENT) is run.agent_label
             )
@@ -255,13 +256,15 @@ class TidegaugeCallbackHandler(RunHolder):
                     # other handlers already, which it would never await.
                     run.enforce()
             if run.span is not None:
-                enter_chain(run.span)
+                context = current_context.get()
+                if type(context) is not BodyContext or context.span is not run.span:
+                    enter_chain(run.span)  # else inherited, as nearly always
                 if run.node_spans:
                     self._start_node(chain, scope, tags)
-            run.open_ids[chain.key] = None
-            runs.scopes[chain.key] = chain
+            run.open_ids[key] = None
+            runs.scopes[key] = chain
             if not run.held or len(run.open_ids) > MAX_OPEN_IDS:
-                runs.trim(chain.key, run)
+                runs.trim(key, run)
         except BaseException:
             chain.end()
             raise
@@ -329,7 +332,9 @@ class TidegaugeCallbackHandler(RunHolder):
         finally:
             if chain.node is not None:
                 _end_node_span(chain.node, None)
-            if type(outputs) is not dict and control_flow.fans_out(outputs):
+            kind = type(outputs)
+            one = kind is dict or kind is str or (kind is list and len(outputs) < 2)
+            if not one and control_flow.fans_out(outputs):
                 chain.fans_out()
             if chain.fan_out is not None:
                 chain.end_fan_out()

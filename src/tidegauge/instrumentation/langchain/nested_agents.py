@@ -121,15 +121,15 @@ class NestedChain(RunScope[AgentRun]):
         """Whether this is the first chain in it that makes it a run; threads may do so at once."""
         return self.__dict__.setdefault("_claimed", chain) is chain
 
-    def opened(self, run: AgentRun | None, parent: OpenChain | None = None) -> OpenChain:
+    def opened(self, parent: OpenChain | None) -> OpenChain:
         """It as a chain of a run.
 
         Args:
-            run: the run; ``None``, its own, which is not open yet.
-            parent: the chain that it is invoked in; left out, it is outermost.
+            parent: the chain of that run that it is invoked in; ``None``, it is its root.
         """
-        root = UUID(int=self.key)
-        chain = OpenChain.make(root, self.name, self.inputs, self.metadata, run)
-        if parent is not None:
-            chain.begin(parent, self.tags)
+        if parent is None:
+            return OpenChain.make(UUID(int=self.key), self.name, self.inputs, self.metadata)
+        chain = made(OpenChain, (None, None))
+        chain.key = self.key
+        chain.begin(parent, self.name, self.inputs, self.metadata, tags=self.tags)
         return chain

@@ -6,7 +6,7 @@ and the tool messages at its very end (the answers to the last turn).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, cast
 
@@ -17,10 +17,10 @@ from langchain_core.outputs import ChatGeneration, Generation, LLMResult
 from tidegauge.entropy import token_entropy
 from tidegauge.events import CallResult, made
 from tidegauge.instrumentation.langchain.control_flow import COMMANDS, SENDS
-from tidegauge.runs.request_metadata import request_parameters
 from tidegauge.runs.turn_calls import ChosenCall
 from tidegauge.tracer import ModelRequest, ModelResponse
 from tidegauge.tracer.conventions import CHAT, TEXT_COMPLETION
+from tidegauge.tracer.model_calls import request_parameters
 from tidegauge.values import exact_text, failure_text
 from tidegauge.values.safe_reading import (
     MAX_COUNT,
@@ -148,10 +148,12 @@ def model_request(metadata: Mapping[str, Any], parameters: object, *, chats: boo
         parameters: its invocation parameters.
         chats: whether it is a chat model.
     """
-    model, provider = labels(metadata, ("ls_model_name", "ls_provider"))
-    if not model:
+    model, provider = metadata.get("ls_model_name"), metadata.get("ls_provider")
+    if type(model) is not str or not model:
         named, other = labels(parameters, ("model", "model_name"))
-        model = named or other or None
+        model = label(model) or named or other or None
+    if provider is not None and type(provider) is not str:
+        provider = label(provider)
     return made(
         ModelRequest,
         (
@@ -441,7 +443,7 @@ def node_answer(output: object) -> NodeAnswer:
     return NodeAnswer(accepted, frozenset(answered))
 
 
-def replaces(output: object, message: str, calls: frozenset[str | None]) -> bool:
+def replaces(output: Any, message: str, calls: frozenset[str | None]) -> bool:
     """Whether a node puts other calls in the place of those that a message has.
 
     Args:
@@ -449,11 +451,18 @@ def replaces(output: object, message: str, calls: frozenset[str | None]) -> bool
         message: id of the message.
         calls: ids of its calls.
     """
-    for item in part(output, slice(_MAX_ITEMS)) if issubclass(type(output), list) else [output]:
+    items: Sequence[Any] = (output,)
+    if issubclass(type(output), list):
+        short = type(output) is list and len(output) <= _MAX_ITEMS
+        items = output if short else part(output, slice(_MAX_ITEMS))
+    for item in items:
         update: Any = cast("Any", item).update if issubclass(type(item), COMMANDS) else item
         if not issubclass(type(update), dict):
             continue
-        for found in part(dict.get(update, "messages"), slice(-_MAX_REPLACED, None)):
+        messages = dict.get(update, "messages")
+        if type(messages) is not list or len(messages) > _MAX_REPLACED:
+            messages = part(messages, slice(-_MAX_REPLACED, None))
+        for found in messages:
             if not issubclass(type(found), AIMessage):
                 continue
             known = found.id
