@@ -29,7 +29,7 @@ from opentelemetry.util.types import AttributeValue
 
 from tidegauge.events import ABSENT, CallResult, Decision, RunSummary, Signals, StepSignals
 from tidegauge.safety.critical import here
-from tidegauge.safety.guard import arrived_from_outside, guarded, internal_errors
+from tidegauge.safety.guard import guarded, passes
 from tidegauge.tracer import conventions as names
 from tidegauge.tracer.call_metrics import CallMetrics
 from tidegauge.tracer.failures import CallFailure, Failed, error_type
@@ -589,10 +589,7 @@ class RunSpans:
                 finally:
                     span.end(ended)
         except Exception as fault:  # keeps no other span from ending
-            if arrived_from_outside(fault):
-                raise
-            internal_errors.record("spans.end", fault)
-            if internal_errors.reraise:
+            if passes("spans.end", fault):
                 raise
         return took
 
