@@ -224,6 +224,8 @@ class TurnTracker:
         """
         if call_id in self._by_id:
             return self.begin(name, arguments, call_id)
+        # A graph that is resumed in another process, or from a checkpoint that the user chose, runs
+        # calls first that a model chose before: it is not asked again for them.
         call = TurnCall(name, arguments, call_id)
         Turn([call]).observed = True
         return call
@@ -452,6 +454,7 @@ class TurnTracker:
             for call_id, result in shown:
                 call = self._by_id.get(call_id)
                 if call is not None and call.turn.same_ids:
+                    # The place among the answers says then which call it is.
                     others = same.setdefault(call_id, with_id(call))
                     call = others.pop() if others else None  # the answers come last first
                 if call is not None and call.result is None and call.turn in self._open:
@@ -532,6 +535,8 @@ class TurnTracker:
         by_id = self._by_id
         for call in turn.calls:
             if call.id is not None:
+                # Some servers give the calls of one answer the same id, or an empty one; some
+                # count them anew in each answer.
                 before = by_id.get(call.id)
                 if before is not None and before is not call and before.turn is turn:
                     turn.same_ids = True

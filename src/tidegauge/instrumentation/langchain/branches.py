@@ -39,7 +39,12 @@ from tidegauge.runs.turn_calls import TurnCall
 from tidegauge.values.safe_reading import entry, label, last, part
 
 _SEQUENCE: Final = "seq:step:"
+"""How the tag begins that ``RunnableSequence`` gives to each of its steps, which are all open while
+it streams (``runnables/base.py`` of langchain-core 1.8.3)."""
 _SENT: Final = "__pregel_push"
+"""Where the path of a task begins that ``Send`` started, or that code calls. The last item of the
+path is true for the latter (``pregel/_algo.py`` of langgraph 1.2.24). Of a task that an edge
+started, it begins otherwise and ends with the name of the node."""
 _MAX_CHILDREN: Final = 10_000
 _MAX_PATH: Final = 10
 _MAX_TAGS: Final = 100
@@ -130,10 +135,10 @@ class OpenChain(RunScope[AgentRun]):
             outer = None if graph is None or graph.within is None else graph.attempts
             attempts = Attempts(outer, task._own_superstep)
             attempts.chain = task.key
+            # Calls of one task may begin in several threads at once, also while it ends.
+            attempts = task.__dict__.setdefault("_attempts", attempts)
             if task._over:
                 attempts.close(failed=False)
-            # Calls of one task may begin in several threads at once.
-            task.__dict__.setdefault("_attempts", attempts)
         return task._attempts
 
     @property
@@ -177,6 +182,8 @@ class OpenChain(RunScope[AgentRun]):
         while chain.own is None and chain.parent is not None:
             chain = chain.parent
         around, run = chain.parent, cast("AgentRun", self.run)
+        # In a graph of own nodes, the node that asks the model and the one that runs its calls are
+        # two. Were the first a run, the calls would begin outside of it.
         if around is None or not run.branch or not chain.plain or chain.task != self.task:
             return run
         return cast("AgentRun", around.run)
@@ -218,7 +225,8 @@ class OpenChain(RunScope[AgentRun]):
         if parent.plain:
             parent._find_siblings()
         if task is not None and task != parent.task:
-            # A task of LangGraph, which begins once in its superstep.
+            # LangGraph gives each task a checkpoint namespace with the task's id; chains in the
+            # task inherit it. So the first chain with another one than its parent's is the task.
             path = metadata.get("langgraph_path")
             if type(path) is tuple and 2 <= len(path) <= _MAX_PATH:
                 superstep = metadata.get("langgraph_step")
@@ -227,7 +235,8 @@ class OpenChain(RunScope[AgentRun]):
                 if type(path[0]) is not str or path[0] != _SENT:
                     self.plain = True
                 elif path[-1] is True:
-                    # The functional API: one task after the other in one superstep.
+                    # The functional API calls one task after the other in one superstep. They are
+                    # no branches because of that, and are told apart like other chains.
                     self._order, superstep = (path[-2] if type(path[-2]) is int else -1), None
                 else:
                     self.sent = True
@@ -246,9 +255,12 @@ class OpenChain(RunScope[AgentRun]):
             self._order = parent._began
             parent._began += 1
         if superstep is not None and superstep == parent._superstep:
+            # All tasks of a superstep run at once, also if the first is over before the second
+            # begins. The same task begins again if it is tried again.
             if task != parent._first:
                 parent.parallel = True
         elif not children:
+            # Nothing is open, so what ran at once before is over.
             if parent.fan_out is not None:
                 parent.report_fan_out()
             if parent.parallel or parent._sends:
@@ -257,6 +269,8 @@ class OpenChain(RunScope[AgentRun]):
         if len(children) < _MAX_CHILDREN:
             children[self.key] = tags
         if len(children) > 1 and not parent.parallel:
+            # Open chains run at once, but for a sequence that streams: each of its steps is open,
+            # and has another tag. With equal tags they are of several sequences, or of none.
             steps = [_step_of_sequence(other) for other in tuple(children.values())]
             step = _step_of_sequence(tags)
             alike = steps.count(step) > 1
@@ -276,8 +290,10 @@ class OpenChain(RunScope[AgentRun]):
     def _begin_attempt(self, graph: OpenChain) -> None:
         """A task begins where others are open, or were interrupted: the first time, or again.
 
-        After a timeout, it may begin again before the end of its last attempt is reported. After an
-        interrupt, it begins again when its graph is resumed.
+        LangGraph runs the same task again (``pregel/_retry.py`` of langgraph 1.2.24), so its
+        checkpoint namespace is the same. After a timeout, it may begin again before the end of its
+        last attempt is reported. After an interrupt, it begins again when its graph is resumed, and
+        is the same task: the ids of tasks are made of that of the checkpoint.
         """
         task = self.task or ""
         tasks: dict[str, OpenChain] = graph.__dict__.setdefault("_tasks", {})
@@ -319,8 +335,8 @@ class OpenChain(RunScope[AgentRun]):
             graph._tasks.pop(task, None)
         if not interrupted:
             self._over = True
-            if attempts is not None:
-                attempts.close(failed=False)
+            if self._attempts is not None:
+                self._attempts.close(failed=False)
         elif len(graph.run.interrupted_tasks) < _MAX_TASKS:
             attempts = cast("Attempts", self.attempts)  # a task has them
             attempts.interrupt()
@@ -376,17 +392,21 @@ class OpenChain(RunScope[AgentRun]):
             if self._tasks or (attempts is not None and attempts.chain != self.key):
                 self.end_attempt()
             elif self.within is self:
-                self._over = True
                 if parent._tasks is not None:
                     parent._tasks.pop(cast("str", self.task), None)
-                if attempts is not None:
-                    attempts.close(failed=False)
+                self._over = True
+                if self._attempts is not None:
+                    self._attempts.close(failed=False)
         parent._children.pop(self.key, None)
         if parent.fan_out is not None and parent._superstep is None and not parent._children:
             parent.report_fan_out()
 
     def fans_out(self) -> None:
-        """It returned several ``Send``: tasks of the graph around it, in the next superstep."""
+        """It returned several ``Send``: tasks of the graph around it, in the next superstep.
+
+        It is the chain of an edge, or a node that returns a command. So the superstep is known to
+        have several tasks before the first of them begins: its first step is that of a branch.
+        """
         chain = self
         while chain.parent is not None and chain.task == chain.parent.task:
             chain = chain.parent

@@ -231,6 +231,7 @@ class TidegaugeCallbackHandler(RunHolder):
             _refuse_again(scope, tags)
         if run.choices:
             run.settle_piped(scope.key, kwargs.get("name"))
+            run = scope.run  # a branch, maybe, which has begun with the calls
         if run.node_steps and self._begin_node(scope, run_id, inputs, given, kwargs):
             return
         chain = made(OpenChain, (None, None))
