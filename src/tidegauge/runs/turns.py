@@ -51,7 +51,7 @@ from tidegauge.events import (
 )
 from tidegauge.runs.call_groups import NO_PLACE, CallGroup, Place
 from tidegauge.runs.recorder import RecordedRun
-from tidegauge.runs.task_attempts import Attempts
+from tidegauge.runs.task_attempts import Attempts, FirstTurns
 from tidegauge.runs.turn_calls import (
     ChosenCall,
     OpenTurns,
@@ -107,7 +107,7 @@ class TurnTracker:
         entropy: float | None = None,
         node: object = None,
         blockable: bool = False,
-        attempts: Attempts | None = None,
+        attempts: Attempts | FirstTurns | None = None,
     ) -> None:
         """The model chose these calls; none of them runs yet.
 
@@ -117,8 +117,12 @@ class TurnTracker:
             entropy: of the model's answer, in nats per token.
             node: the execution of a graph's node in which it chose; ``None``, no graph.
             blockable: whether the adapter can answer every one of them without running it.
-            attempts: those of the task in which it chose; ``None``, it is in none.
+            attempts: those of the task in which it chose, or the turns of its first one; ``None``,
+                it is in none.
         """
+        first: FirstTurns | None = None
+        if isinstance(attempts, list):
+            first, attempts = attempts, None
         with here.critical, self._lock:
             if tokens is not None:
                 self._tokens = (self._tokens or 0) + tokens
@@ -137,7 +141,9 @@ class TurnTracker:
             turn.spent, self._tokens = self._tokens, None
             self._last = turn
             self._wait_for(turn)
-            if attempts is not None:
+            if first is not None:
+                first.append((self, turn))
+            elif attempts is not None:
                 attempts.made(self, turn)
         if over:
             self._report(over)

@@ -34,7 +34,7 @@ from tidegauge.runs.open_run import (
 from tidegauge.runs.recorder import RecordedRun
 from tidegauge.runs.run_map import RunScope
 from tidegauge.runs.shared_run import SharedRun
-from tidegauge.runs.task_attempts import Attempts
+from tidegauge.runs.task_attempts import Attempts, FirstTurns
 from tidegauge.runs.turn_calls import TurnCall
 from tidegauge.runs.turns import TurnTracker
 from tidegauge.safety.guard import guarded
@@ -112,7 +112,7 @@ class Choice(NamedTuple):
 
     answer: ModelAnswer
     node: object
-    attempts: Attempts | None
+    attempts: Attempts | FirstTurns | None
     chooser: Callable[[], AgentRun] | None
     piped: bool = False
     waits: bool = False
@@ -437,7 +437,7 @@ class AgentRun:
         answer: ModelAnswer,
         call: ModelCall,
         chain: int,
-        attempts: Attempts | None = None,
+        attempts: Attempts | FirstTurns | None = None,
         chooser: Callable[[], AgentRun] | None = None,
         *,
         alone: bool = True,
@@ -452,7 +452,8 @@ class AgentRun:
             answer: the model's answer.
             call: the model call.
             chain: callback id of the chain that made the model call.
-            attempts: those of the task that it is in; ``None``, it is in none.
+            attempts: those of the task that it is in, or the turns of its first one; ``None``, it
+                is in none.
             chooser: opens the branches that it is in, and gives the run whose step it is; ``None``,
                 it is in none, and the step is of this run.
             alone: whether it is in none now.

@@ -34,7 +34,7 @@ from tidegauge.instrumentation.langchain.agent_run import AgentRun
 from tidegauge.runs.call_groups import CallGroup
 from tidegauge.runs.recorder import RecordedRun
 from tidegauge.runs.run_map import RunScope
-from tidegauge.runs.task_attempts import Attempts, FailedRun
+from tidegauge.runs.task_attempts import MAX_FIRST_TURNS, Attempts, FailedRun, FirstTurns
 from tidegauge.runs.turn_calls import TurnCall
 from tidegauge.values.safe_reading import entry, label, last, part
 
@@ -90,6 +90,7 @@ class OpenChain(RunScope[AgentRun]):
     stop: RunStopped | None = None
     node: tuple[RecordedRun, Span] | None = None
     _attempts: Attempts | None = None  # of the task that it is, once they are asked for
+    _made: FirstTurns  # of the task that it is, before that
     _over = False  # whether the task that it is is not tried again
     _tasks: dict[str, OpenChain] | None = None  # those in it that are open, or may be tried again
     _children: dict[int, object]  # open ones, with their tags
@@ -139,7 +140,23 @@ class OpenChain(RunScope[AgentRun]):
             attempts = task.__dict__.setdefault("_attempts", attempts)
             if task._over:
                 attempts.close(failed=False)
-        return task._attempts
+        else:
+            attempts = task._attempts
+        while task._made:
+            attempts.made(*task._made.pop(0))
+        return attempts
+
+    @property
+    def memory(self) -> Attempts | FirstTurns | None:
+        """What remembers the turns of the task that it belongs to: not yet its attempts, mostly."""
+        task = self.within
+        if task is None:
+            return None
+        graph = task.parent
+        nested = graph is not None and graph.within is not None
+        if nested or task._attempts is not None or len(task._made) >= MAX_FIRST_TURNS:
+            return self.attempts
+        return task._made
 
     @property
     def tool_span(self) -> Span | None:
@@ -240,7 +257,7 @@ class OpenChain(RunScope[AgentRun]):
                     self._order, superstep = (path[-2] if type(path[-2]) is int else -1), None
                 else:
                     self.sent = True
-            self.within, self._own_superstep = self, superstep
+            self.within, self._own_superstep, self._made = self, superstep, []
             tasks = parent._tasks
             if tasks or parent.run.interrupted_tasks:
                 self._begin_attempt(parent)

@@ -502,7 +502,7 @@ class TidegaugeCallbackHandler(RunHolder):
                     )
                 )
                 chooser = partial(self._runs.chooser, scope)
-                run.choose(answer, call, key, scope.attempts, chooser, alone=alone)
+                run.choose(answer, call, key, scope.memory, chooser, alone=alone)
                 return
         run.turns.add_tokens(answer.tokens, scope.tool)
 
