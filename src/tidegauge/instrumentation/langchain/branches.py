@@ -142,9 +142,12 @@ class OpenChain(RunScope[AgentRun]):
                 attempts.close(failed=False)
         else:
             attempts = task._attempts
-        while task._made:
-            attempts.made(*task._made.pop(0))
-        return attempts
+        while True:  # others may choose meanwhile
+            try:
+                made_before = task._made.pop(0)
+            except IndexError:
+                return attempts
+            attempts.made(*made_before)
 
     @property
     def memory(self) -> Attempts | FirstTurns | None:
