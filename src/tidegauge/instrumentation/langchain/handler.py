@@ -221,8 +221,8 @@ class TidegaugeCallbackHandler(RunHolder):
             if runs.postponed and runs.is_postponed(parent_run_id):
                 runs.name_postponed(parent_run_id, given)
             scope = runs.scopes.get(parent_run_id.int)
-        # One look-up, nearly always. Every callback that may begin in the context of another has it:
-        # of a tool that runs, of a branch, of code that reports its own calls.
+        # One look-up, nearly always. Where a tool runs, a branch, or code that reports its calls,
+        # what begins may be in that, though LangChain names the chain around it.
         if scope is None or (run := scope.run).tools or run.branch or run.shared is not None:
             scope = self._scope_of(parent_run_id)
         if type(scope) is not OpenChain:
