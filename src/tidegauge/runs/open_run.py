@@ -105,12 +105,7 @@ _finders: list[tuple[ContextVar[Any], Callable[[], CurrentRun | None]]] = []
 
 
 def add_finder(within: ContextVar[Any], finder: Callable[[], CurrentRun | None]) -> None:
-    """Ask an adapter, too, which of its runs the caller is in.
-
-    Args:
-        within: what the adapter's framework sets around the code that it calls.
-        finder: asked where that is set.
-    """
+    """Ask an adapter, too, which of its runs the caller is in."""
     _finders.append((within, finder))
 
 
@@ -333,11 +328,6 @@ class OpenRun:
         self, step: Step, call_ids: Sequence[str | None] = (None,), *, enforce: bool = True
     ) -> tuple[Decision, Turn | None]:
         """Report an issued step. Returns the decision, and the turn to pass to :meth:`observe`.
-
-        Args:
-            step: the step.
-            call_ids: the model's ids of its calls.
-            enforce: whether a stop is raised here, or at the next step.
 
         Raises:
             RunStopped: the policy stops the run; the calls must not be run.

@@ -462,36 +462,20 @@ class RecordedRun:
             self._recorder.warn(_NO_USAGE)
 
     def without_control(self, text: str) -> None:
-        """A step is issued by an adapter that only observes.
-
-        Args:
-            text: for the log: what acts here.
-        """
+        """A step is issued by an adapter that only observes."""
         if self._recorder.acts:
             self._recorder.warn(text)
 
     def without_end(self, text: str) -> None:
-        """The run is stopped, and goes on.
-
-        Args:
-            text: for the log: what ends it here.
-        """
+        """The run is stopped, and goes on."""
         self._recorder.warn(text)
 
     def without_delivery(self, text: str) -> None:
-        """The model is asked, and nothing showed it the nudge that waits.
-
-        Args:
-            text: for the log: what shows nudges here.
-        """
+        """The model is asked, and nothing showed it the nudge that waits."""
         self._recorder.warn(text)
 
     def without_blocking(self, text: str) -> None:
-        """A step is issued that cannot be blocked.
-
-        Args:
-            text: for the log: what blocks calls here.
-        """
+        """A step is issued that cannot be blocked."""
         if self.must_block:
             self._recorder.warn(text)
 
@@ -512,11 +496,7 @@ class RecordedRun:
 
     @guarded("recorder.resume", default=None)
     def resume(self, context: Context | None = None) -> None:
-        """The run continues: it gets a new span, linked to the one before.
-
-        Args:
-            context: parent of the new span; ``None`` takes the caller's current context.
-        """
+        """The run continues: it gets a new span, linked to the one before."""
         if self._traced and not self._ended:
             self._start_span(context, self.link)
 

@@ -151,12 +151,7 @@ class Attempts:
             self._calls += len(turn.calls)
 
     def find(self, tracker: _Tracker, calls: Sequence[tuple[str, object]]) -> list[Any] | None:
-        """The calls of an earlier attempt that are made again; ``None``, they are new.
-
-        Args:
-            tracker: of their run.
-            calls: names and arguments.
-        """
+        """The calls of an earlier attempt that are made again; ``None``, they are new."""
         attempts: Attempts | None = self
         while attempts is not None:
             for turn in islice(attempts._again.get(tracker, ()), _MAX_AHEAD):

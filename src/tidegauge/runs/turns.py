@@ -153,9 +153,6 @@ class TurnTracker:
         """The decision to block a chosen call; ``None``, the call may run.
 
         The calls of a turn are one action: all of them are blocked, or none.
-
-        Args:
-            call_id: the model's id of the call.
         """
         call = self._by_id.get(call_id)
         return call.turn.decision if call is not None and call.turn.blocked else None
@@ -171,12 +168,6 @@ class TurnTracker:
 
         A retry is the same call, because the agent chose only once. A blocked call that runs anyway
         is not a step.
-
-        Args:
-            name: its name.
-            arguments: its arguments; ``ABSENT``, not known yet.
-            call_id: the model's id of the call.
-            attempts: those of the task in which it begins; ``None``, it is in none.
         """
         if call_id is not None:
             call = self.begin_chosen(call_id)
@@ -211,9 +202,6 @@ class TurnTracker:
     def begin_chosen(self, call_id: str) -> TurnCall | None:
         """A chosen call begins that has an id of its own, as nearly always: that needs no lock.
 
-        Args:
-            call_id: the model's id of it.
-
         Returns:
             ``None``, if it may be another one: see :meth:`begin`.
         """
@@ -240,11 +228,6 @@ class TurnTracker:
         self, step: Step, call_ids: Sequence[str | None], attempts: Attempts | None = None
     ) -> list[TurnCall]:
         """Code inside the run is about to run calls, and reports them itself.
-
-        Args:
-            step: all that it reports.
-            call_ids: the model's ids of the calls, as far as it knows them.
-            attempts: those of the task that it is in; ``None``, it is in none.
 
         Returns:
             The calls: chosen ones if the model chose all of them, else those of a new turn.
@@ -322,9 +305,6 @@ class TurnTracker:
 
         For adapters that ask whether gathered calls may run. A group of which no call is asked
         about is issued when it is over.
-
-        Args:
-            blockable: whether the adapter can answer every one of them without running it.
         """
         with here.critical, self._lock:
             group = self._loose
@@ -365,12 +345,7 @@ class TurnTracker:
             return call or group.begin(name, arguments, key, place)
 
     def report_group(self, group: CallGroup, attempts: Attempts | None = None) -> None:
-        """All calls of a group that the adapter holds are over: report them as a step.
-
-        Args:
-            group: the group.
-            attempts: those of the task that they are in; ``None``, they are in none.
-        """
+        """All calls of a group that the adapter holds are over: report them as a step."""
         with here.critical, self._lock:
             if group.observed:
                 return

@@ -299,13 +299,7 @@ class RunSpans:
         documents: Sequence[Item] | None = None,
         error: Failed = None,
     ) -> None:
-        """Close the span of a retrieval.
-
-        Args:
-            span: the span.
-            documents: what it found; put on the span only if contents are captured.
-            error: what it failed with.
-        """
+        """Close the span of a retrieval."""
         attributes: Attributes = {}
         if documents is not None and self._contents is not None:
             self._contents.found(attributes, documents)
@@ -440,12 +434,7 @@ class RunSpans:
 
     @guarded("recorder.start_node", default=INVALID_SPAN)
     def start_node(self, name: str, inside: Span | None = None) -> Span:
-        """Open the span of a node of the agent's graph, which is no operation of the conventions.
-
-        Args:
-            name: the node.
-            inside: the node around it; ``None``, there is none.
-        """
+        """Open the span of a node of the agent's graph, which is no operation of the conventions."""
         attributes: Attributes = {names.NODE_NAME: plain_name(name)}
         span = self._start(span_name("node", name), SpanKind.INTERNAL, attributes, inside)
         self._nodes.add(span.get_span_context().span_id)

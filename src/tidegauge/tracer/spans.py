@@ -90,14 +90,7 @@ class SpanFactory:
         link: Link | None = None,
         request: RequestLabels | None = None,
     ) -> RunSpans:
-        """Open a run's span.
-
-        Args:
-            event: what is known of the run.
-            context: the parent; ``None`` takes the caller's current context.
-            link: to the span that the run had before it was suspended.
-            request: whose request the run serves.
-        """
+        """Open a run's span."""
         attributes: Attributes = {
             names.OPERATION_NAME: names.INVOKE_AGENT,
             names.RUN_ID: plain_name(event.run),

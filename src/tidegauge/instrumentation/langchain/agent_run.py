@@ -322,12 +322,7 @@ class AgentRun:
         self._enter(root, metadata)
 
     def try_again(self, root: UUID, metadata: Mapping[str, Any]) -> None:
-        """It failed, and the next attempt of its task continues it.
-
-        Args:
-            root: callback id of its new root chain.
-            metadata: what came with it.
-        """
+        """It failed, and the next attempt of its task continues it."""
         if not self.branch:
             self._leave_models()
             self.models.clear()
@@ -490,10 +485,6 @@ class AgentRun:
         A node that checks what another has chosen may put its own message into that one's place
         (same id). The calls that were there never run, and are no step. That is known when it
         happens, after the calls were chosen: from then on, those of the same node wait.
-
-        Args:
-            chain: its callback id.
-            output: what it returns.
         """
         if self.last_chooser == chain and len(self._chosen) > 1:
             (before, choice), _ = self._chosen
@@ -544,12 +535,7 @@ class AgentRun:
         return len(answer.calls)
 
     def settle_piped(self, chain: int, name: object) -> None:
-        """What comes next in a sequence begins: a parser, or anything else.
-
-        Args:
-            chain: callback id of the sequence.
-            name: name of what begins.
-        """
+        """What comes next in a sequence begins: a parser, or anything else."""
         choice = self.choices.get(chain)
         if choice is None or not choice.piped:
             return
@@ -675,12 +661,7 @@ class AgentRun:
         self.turns.end(call, result, raised=bool(result.error))
 
     def answer(self, result: CallResult, *, raised: bool = False) -> None:
-        """Report its result to the run around it, when it is a step of that run.
-
-        Args:
-            result: what it returned.
-            raised: it raised an exception, and may be tried again.
-        """
+        """Report its result to the run around it, when it is a step of that run."""
         if self.call is not None and self.around is not None:
             done = self.turns.done
             self.around.run.turns.end(self.call, result, raised=raised, arguments=done)

@@ -106,14 +106,7 @@ class OpenChain(RunScope[AgentRun]):
     def make(
         cls, run_id: UUID, name: object, inputs: object, metadata: Mapping[str, Any]
     ) -> OpenChain:
-        """The root chain of a run that is not open yet.
-
-        Args:
-            run_id: its callback id.
-            name: its name.
-            inputs: its input.
-            metadata: what came with it.
-        """
+        """The root chain of a run that is not open yet."""
         chain = made(cls, (None, None))
         chain.key, chain.name, chain.inputs, chain.metadata = run_id.int, name, inputs, metadata
         chain._children = {}
@@ -363,11 +356,7 @@ class OpenChain(RunScope[AgentRun]):
             graph.run.interrupted_tasks[task] = attempts
 
     def fail(self, end: Callable[[], None]) -> bool:
-        """Its run failed. Returns whether the next attempt of its task may continue it.
-
-        Args:
-            end: ends the run.
-        """
+        """Its run failed. Returns whether the next attempt of its task may continue it."""
         run, attempts = cast("AgentRun", self.own), self.attempts
         if attempts is None or run.call is None:
             return False

@@ -208,12 +208,7 @@ class CallbackRuns(RunMap[int, AgentRun]):
         run.end(**ending)
 
     def postpone(self, root: UUID, postponed: Postponed) -> None:
-        """Open a run later: when its graph reports its checkpoint, or something happens in it.
-
-        Args:
-            root: callback id of its root chain.
-            postponed: opens it.
-        """
+        """Open a run later: when its graph reports its checkpoint, or something happens in it."""
         with here.critical, self._lock:
             self.postponed[root.int] = postponed
             if len(self.postponed) > _MAX_POSTPONED:
@@ -224,12 +219,7 @@ class CallbackRuns(RunMap[int, AgentRun]):
         return root.int in self.postponed
 
     def name_postponed(self, root: UUID, metadata: Mapping[str, Any]) -> None:
-        """The first chain of a run begins, which is opened later: it may name the run.
-
-        Args:
-            root: callback id of its root chain.
-            metadata: what came with the first chain.
-        """
+        """The first chain of a run begins, which is opened later: it may name the run."""
         postponed = self.postponed.get(root.int)
         if postponed is not None and postponed.unnamed:
             self.open_postponed(root, agent=run_starts.entrypoint_name(metadata))
@@ -382,13 +372,7 @@ class CallbackRuns(RunMap[int, AgentRun]):
                     run.open_ids[key] = None
 
     def _move_nested(self, agent: NestedChain, root: OpenChain, run: AgentRun) -> None:
-        """An agent inside a tool becomes a run, with all that is open in it.
-
-        Args:
-            agent: its root chain, which is in the tool.
-            root: the same, in the run.
-            run: the run.
-        """
+        """An agent inside a tool becomes a run, with all that is open in it."""
         before, opened = agent.run, {agent.key: root}
         before.open_ids.pop(agent.key, None)
         for key in tuple(before.open_ids):

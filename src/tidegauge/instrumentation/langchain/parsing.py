@@ -332,12 +332,7 @@ def hand_off_target(output: object) -> str | None:
 
 
 def retrieval(metadata: Mapping[str, Any], name: object) -> dict[str, Any]:
-    """What is known of a retrieval when it begins.
-
-    Args:
-        metadata: what came with it.
-        name: name of the retriever.
-    """
+    """What is known of a retrieval when it begins."""
     return {
         "source": label(name),
         "provider": label(metadata.get("ls_vector_store_provider")),
