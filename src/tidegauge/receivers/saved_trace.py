@@ -64,7 +64,7 @@ _PLAIN: Final = PlainObjects(
         Kept(
             RecordedRun,
             _new_recorded,
-            ("_recorder", "_spans", "_extractors", "_delivered", "decision", "nudge", "request"),
+            ("_recorder", "spans", "_extractors", "_delivered", "decision", "nudge", "request"),
         ),
         Kept(RunStarted, lambda: RunStarted(run="")),
         Kept(OpenTrace, OpenTrace),

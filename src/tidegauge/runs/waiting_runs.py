@@ -207,12 +207,7 @@ class WaitingRuns:
         return self._clock() - run.last_seen > run.idle_seconds
 
     def give_up(self, key: Hashable, checkpointer: object) -> None:
-        """End the runs at a place whose thread continues without them.
-
-        Args:
-            key: the place.
-            checkpointer: what stores the thread's checkpoints.
-        """
+        """End the runs at a place whose thread continues without them."""
         with here.critical, self._lock:
             over = [
                 run
