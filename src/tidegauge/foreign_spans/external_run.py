@@ -192,11 +192,28 @@ class Node:
         if node is not None:
             span_faults.repair("depth")
 
+    def way_out(self) -> tuple[ExternalRun | None, list[Node]]:
+        """The innermost run around it, and the spans between, innermost first.
+
+        Without a run, these are all spans around it.
+        """
+        inner: list[Node] = []
+        node = self.parent
+        for _ in range(MAX_DEPTH):
+            if node is None:
+                return None, inner
+            if node.scope != OUR_SCOPE:
+                if node.run is not None:
+                    return node.run, inner
+                inner.append(node)
+            node = node.parent
+        if node is not None:
+            span_faults.repair("depth")
+        return None, inner
+
     def enclosing_run(self) -> ExternalRun | None:
         """The innermost run that it is in."""
-        if self.run is not None:
-            return self.run
-        return next((node.run for node in self.lineage() if node.run is not None), None)
+        return self.run if self.run is not None else self.way_out()[0]
 
 
 def root_of(around: Sequence[Node], scope: str) -> Node | None:

@@ -63,11 +63,6 @@ class SpanData(NamedTuple):
     read: ReadSpan | None = None
     event: bool = False
 
-    @property
-    def has_times(self) -> bool:
-        """Whether it has an end, which is not before its start."""
-        return 0 < self.start <= self.end
-
 
 _PROCESS: Final = ("host.id", "host.name", "service.name", "service.instance.id")
 

@@ -15,7 +15,7 @@ from tidegauge._span_faults import span_faults
 from tidegauge.foreign_spans.convention_reader import read_span
 from tidegauge.foreign_spans.dedupe import MAX_SKEW, same_arguments
 from tidegauge.foreign_spans.span import ModelSpan, SpanData, ToolSpan, clock_of
-from tidegauge.receivers.held_spans import order
+from tidegauge.receivers.trace_state import order
 from tidegauge.runs.turn_calls import ChosenCall
 
 _MAX_SPANS: Final = 20_000
