@@ -237,7 +237,10 @@ class ArrivedSpans(Grouping):
         node = known = nodes.get(key)
         run = None if node is None else node.run
         if node is None:
-            node = self._add(Node(*key, None, name=span.name, scope=span.scope, live=span))
+            node = Node(*key, None, name=span.name, scope=span.scope, live=span)
+            nodes[key] = node
+            if len(nodes) > MAX_OPEN_SPANS:
+                nodes.popitem(last=False)
         elif not node.known:
             node.name, node.scope, node.live, node.known = span.name, span.scope, span, True
             node.parent = None
@@ -450,10 +453,7 @@ class ArrivedSpans(Grouping):
         scope = inside.scope
         node = Node(inside.trace_id, span_id, parent, name="", scope=scope, live=None, known=False)
         node.earliest = Earliest.of(inside)
-        return self._add(node)
-
-    def _add(self, node: Node) -> Node:
-        self._nodes[node.trace_id, node.span_id] = node
+        self._nodes[inside.trace_id, span_id] = node
         if len(self._nodes) > MAX_OPEN_SPANS:
             self._nodes.popitem(last=False)
         return node

@@ -81,6 +81,9 @@ _SMALL: Final = 4_096
 _WIDE: Final = tuple(bytes([lead]) for lead in range(0xF0, 0xF5))
 """First bytes of the characters of UTF-8 of which one makes each of its text take four bytes."""
 
+_HARMLESS: Final = 2 * FREE
+"""Bytes of a message that may contain whatever it likes: each message in it takes two bytes."""
+
 _MAX_REMEMBERED: Final = 16_384
 """Bytes of a span whose names of attributes are remembered."""
 
@@ -145,11 +148,8 @@ class Reading:
             raise TooManyElementsError(self._room)
 
     def check(self, message: bytes, shape: Shape, later: Shape | None = None) -> None:
-        """Check a message that is parsed next; see :func:`count_messages`.
-
-        A small one is harmless whatever it contains: each message in it takes two bytes.
-        """
-        if len(message) > 2 * FREE:
+        """Check a message that is parsed next; see :func:`count_messages`."""
+        if len(message) > _HARMLESS:
             self.take(count_messages(message, shape, self._room - self._elements, later))
 
     def keep(self, encoded: bytes, start: int = 0) -> int:
@@ -219,32 +219,35 @@ class DecodedSpans:
     Args:
         limits: how many are accepted.
         signal: what was requested.
+
+    Attributes:
+        spans: those that were accepted so far.
     """
 
     def __init__(self, limits: ReadLimits, signal: Signal = "traces") -> None:
         self._signal: Signal = signal
         self._max_spans = limits.spans
         self._rejected: dict[str, int] = {}
-        self._spans: list[SpanData] = []
+        self.spans: list[SpanData] = []
 
     @property
     def decoded(self) -> Decoded:
         """The result so far."""
-        return Decoded(self._spans, self._rejected, self._signal)
+        return Decoded(self.spans, self._rejected, self._signal)
 
     @property
     def full(self) -> bool:
         """Whether no more spans are accepted."""
-        return len(self._spans) >= self._max_spans
+        return len(self.spans) >= self._max_spans
 
     def add(self, span: SpanData | None) -> None:
         """Add a span if its ids are valid and there is room; ``None``: it is invalid."""
         if span is None or not span.trace_id or not span.span_id:
             self.reject("invalid")
-        elif len(self._spans) >= self._max_spans:
+        elif len(self.spans) >= self._max_spans:
             self.reject("too_many")
         else:
-            self._spans.append(span)
+            self.spans.append(span)
 
     def reject(self, reason: str) -> None:
         """Count a rejected span."""
@@ -309,9 +312,10 @@ def decode_protobuf(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
     >>> decode_protobuf(b"")
     Decoded(spans=[], rejected={}, signal='traces')
     """
-    spans, reading = DecodedSpans(limits), Reading(limits, len(body))
+    accepted, reading = DecodedSpans(limits), Reading(limits, len(body))
     with _protobuf("trace"):
         reading.check(body, _TRACES, later=_SPAN)
+        spans = accepted.spans
         for resource_spans in _WireTraces.FromString(body).resource_spans:
             resource: Attributes | None = None
             for scope_spans in resource_spans.scope_spans:
@@ -319,11 +323,17 @@ def decode_protobuf(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
                 for raw in scope_spans.spans:
                     if resource is None:
                         resource = _attributes(resource_spans.resource.attributes, reading)
-                    if spans.full:
-                        spans.reject("too_many")
+                    if len(spans) >= limits.spans:
+                        accepted.reject("too_many")
+                        continue
+                    if len(raw) > _HARMLESS:
+                        reading.check(raw, _SPAN)
+                    span = _span(raw, scope, resource, reading)
+                    if span is None:
+                        accepted.reject("invalid")
                     else:
-                        spans.add(_span(raw, scope, resource, reading))
-    return spans.decoded
+                        spans.append(span)
+    return accepted.decoded
 
 
 def decode_logs_protobuf(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
@@ -416,7 +426,6 @@ def _event(record: Any, raw: bytes, name: str, scope: str, reading: Reading) -> 
 
 def _span(raw: bytes, scope: str, resource: Attributes, reading: Reading) -> SpanData | None:
     """One span; ``None``: its ids are invalid."""
-    reading.check(raw, _SPAN)
     span = _WireSpan.FromString(raw)
     trace_id, span_id, parent_id = span.trace_id, span.span_id, span.parent_span_id
     if len(trace_id) != 16 or len(span_id) != 8 or len(parent_id) not in (0, 8):
@@ -457,10 +466,14 @@ def _span_attributes(given: Any, raw: bytes, scope: str, reading: Reading) -> At
         reading.take(len(names))
         most = limits.text
         found = {
-            name: (value := given[name]).string_value[:most] or _value(value, reading, 0)
+            name: (value := given[name]).string_value[:most]
+            or value.int_value
+            or _value(value, reading, 0)
             for name in names
         }
-    if kind == "read" and (len(names) > limits.attributes or _is_cut(given, raw, limits)):
+    if kind == "read" and (
+        len(names) > limits.attributes or (len(raw) > limits.text and _is_cut(given, limits))
+    ):
         span_faults.repair("cut")
     return found
 
@@ -473,10 +486,8 @@ def kind_of(names: tuple[str, ...]) -> Literal["read", "alike", "other"]:
     return "alike" if looks_like_agent(names) else "other"
 
 
-def _is_cut(given: Any, raw: bytes, limits: ReadLimits) -> bool:
+def _is_cut(given: Any, limits: ReadLimits) -> bool:
     """Whether a text is too long."""
-    if len(raw) <= limits.text:
-        return False
     return any(len(given[name].string_value) > limits.text for name in given)
 
 
