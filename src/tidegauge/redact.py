@@ -35,10 +35,29 @@ _TOKEN: Final = re.compile(
 """What literals consist of. No comments, formatted texts, operators: nothing that hides others."""
 _MAX_TOKENS: Final = 20_000
 
-_AGENTS: Final = re.compile(
-    r"gen_ai\.|llm\.|ai\.|openinference\.|traceloop\.|langfuse\.|langsmith\.|mlflow\.|pydantic_ai\."
-    r"|gcp\.vertex\.agent\.|crew_|task_|smolagents\.|agent[._]|tool[._]|lmnr\.|logfire\."
+# What follows is written from the conventions, by test_convention_facts.py.
+_AGENTS: Final = (
+    "agent.",
+    "agent_",
+    "ai.",
+    "crew_",
+    "gcp.vertex.agent.",
+    "gen_ai.",
+    "langfuse.",
+    "langsmith.",
+    "llm.",
+    "lmnr.",
+    "logfire.",
+    "mlflow.",
+    "openinference.",
+    "pydantic_ai.",
+    "smolagents.",
+    "task_",
+    "tool.",
+    "tool_",
+    "traceloop.",
 )
+# End of what is written.
 _CONTENTS: Final = re.compile(
     r"(^|[._-])(inputs?|outputs?|prompts?|completions?|messages|arguments|args|kwargs|tool_calls?"
     r"|questions?|answers?|contents?|generations?|reasoning|thoughts?|instructions|observations?"
@@ -357,7 +376,7 @@ def _is_of_agent(attributes: Mapping[str, Any]) -> bool:
     False
     """
     return any(
-        _AGENTS.match(name)
+        name.startswith(_AGENTS)
         or (
             not isinstance(value, bool | int | float)
             and _CONTENTS.search(_words(name))

@@ -24,6 +24,7 @@ from typing import Final, cast
 
 from tidegauge._span_faults import span_faults
 from tidegauge.events import ABSENT, GO_ON, CallResult, Decision, made
+from tidegauge.foreign_spans.convention_reader import content_hint
 from tidegauge.foreign_spans.dedupe import (
     MAX_SKEW,
     Interval,
@@ -427,8 +428,8 @@ class SpanTurns(TurnTracker):
     def _report_silent(self) -> None:
         """No other span has shown the calls of the last model call."""
         if self._silent is not None:
-            self._reports.append(partial(span_faults.unread, self._silent, "no_contents"))
-            self._silent = None
+            scope, self._silent = self._silent, None
+            self._reports.append(partial(span_faults.unread, scope, "no_contents", content_hint))
 
     def _count_tokens(self, tokens: int | None, in_tool: bool) -> None:
         if tokens is None:

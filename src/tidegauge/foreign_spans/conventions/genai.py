@@ -254,4 +254,42 @@ def _encloses(attributes: Attributes) -> bool:
     return attributes.get(OPERATION) in AGENTS
 
 
-CONVENTION: Final = Convention("OpenTelemetry GenAI", frozenset({OPERATION}), _encloses, _read)
+_CAPTURE: Final = (
+    "set OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY and "
+    "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental"
+)
+_SENSITIVE: Final = (
+    "set SEMANTICKERNEL_EXPERIMENTAL_GENAI_ENABLE_OTEL_DIAGNOSTICS_SENSITIVE=true and export "
+    "log records"
+)
+
+CONVENTION: Final = Convention(
+    name="OpenTelemetry GenAI",
+    markers=frozenset({OPERATION}),
+    encloses=_encloses,
+    read=_read,
+    contents=("gen_ai.", "pydantic_ai.", "agent_", "tool_"),
+    looks_alike=("gen_ai.",),
+    announces={OPERATION: AGENTS},
+    hints={
+        "opentelemetry.instrumentation.genai.": _CAPTURE,
+        "opentelemetry.instrumentation.openai_v2": _CAPTURE,
+        "opentelemetry.instrumentation.google_genai": _CAPTURE,
+        "opentelemetry.instrumentation.vertexai_v2": _CAPTURE,
+        "opentelemetry.util.genai": _CAPTURE,
+        "pydantic-ai": "use InstrumentationSettings(include_content=True)",
+        "agent_framework": "set ENABLE_SENSITIVE_DATA=true",
+        "semantic_kernel.": _SENSITIVE,
+        "azure.ai.": "set AZURE_TRACING_GEN_AI_CONTENT_RECORDING_ENABLED=true",
+        "strands.": "set OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental",
+    },
+    shown=f"`{OPERATION}`; contents in attributes, or in events of the span",
+    written_by="pydantic-ai, Google ADK, Strands, AutoGen, Microsoft Agent Framework, OpenLIT, "
+    "the AI SDK 7, OpenTelemetry's instrumentations",
+    wraps=("strands.telemetry.tracer", "autogen SingleThreadedAgentRuntime", "openai_agents"),
+    agent_names=("gen_ai.agent.name", "agent_name"),
+    copied=(
+        *("gen_ai.conversation.", "gen_ai.agent.id", "gen_ai.agent.version"),
+        *("gen_ai.event.start_time", "gen_ai.event.end_time"),
+    ),
+)
