@@ -121,6 +121,5 @@ CONVENTION: Final = Convention(
     announces={},
     hints={},
     shown=f"`{_TYPE}`",
-    written_by="Laminar's SDK, which OpenHands uses; read by its documents, "
-    "not yet by recorded spans",
+    written_by="Laminar's SDK, which OpenHands uses",
 )
