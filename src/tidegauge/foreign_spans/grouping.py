@@ -257,7 +257,9 @@ class Grouping:
                 span_faults.repair("cycle")
             elif parent_id is not None:
                 parent = self._nodes.get((trace_id, parent_id))
-                if parent is None and trace_id in self._traces:  # it has ended before its child
+                if parent is None and trace_id in self._traces:
+                    # It has ended before its child, as workflows of LlamaIndex do: what they have
+                    # started goes on.
                     parent = self._traces[trace_id].root
             self._nodes[trace_id, span_id] = Node(
                 trace_id, span_id, parent, name=name, scope=scope, live=live
@@ -312,7 +314,7 @@ class Grouping:
             if ended is not None and isinstance(reading, AgentSpan) and reading.early:
                 self._nodes[span.trace_id, span.span_id] = node
                 self._goes_on(ended, span)
-                return None  # its run ends when no more spans come
+                return None  # (LlamaIndex) its run ends when no more spans come
             if isinstance(reading, AgentSpan):
                 self._name(node, span, reading.info.agent, ended)
                 known = node.enclosing_run() or self._traces.get(span.trace_id)
@@ -320,6 +322,8 @@ class Grouping:
                     unread = "no_calls"
             if ended is not None:
                 self._evict(ended)
+                # The next agent's span may come after this one, beside it in a workflow or a swarm
+                # (Google's ADK 2, Strands): nothing else ties it to this.
                 if span.parent_id is not None and ended.turns.hands_over():
                     self._handed_over[span.trace_id] = ended
                     if len(self._handed_over) > _MAX_RECENT:
@@ -447,12 +451,16 @@ class Grouping:
                 )
                 convention = convention_of(span.attributes, span.scope)
                 in_tool = convention is not None and convention.in_tools
+                # An agent that begins while tools are waited for is in one of them, also where its
+                # span is beside the tool's (teams of Agno).
                 in_tool = in_tool or tool is not None or bool(run.turns.waiting())
                 child.run.handed_over = not in_tool and not run.hands_over()
             run = child.run
             tool = tool_around(inner, ())
         if tool is None and not run.agent and reading.info.agent is not None:
-            run.agent = run.called = reading.info.agent  # which its first calls did not show
+            # Its first calls did not show the name: tools of Mastra end before the model that
+            # chose them does, and only the model's span names the agent.
+            run.agent = run.called = reading.info.agent
         run.scopes.add(span.scope)
         if len(self._calling) < _MAX_SCOPES:
             self._calling.add(span.scope)
@@ -543,7 +551,8 @@ class Grouping:
         theirs = run.recorded.event.conversation
         if conversation and theirs:
             return conversation == theirs
-        # Threads that an event loop hands work to: one callback handler after the other.
+        # Both ended in threads that an event loop hands work to: there, the callback handlers of
+        # an asynchronous agent end them, one after the other, each in any such thread.
         if seen.place or before.place:
             return False
         return None not in [call.id for one in (before, seen) for call in one.model.calls or ()]
@@ -562,7 +571,7 @@ class Grouping:
     ) -> ExternalRun:
         shown = self.names.only(service_of(resource), span.scope, at=span.end, now=self._clock())
         if shown == node.agent_inside:
-            shown = None  # an agent in its tool, and so not this one
+            shown = None  # the name of an agent in its tool, which ended first, and not its own
         run = open_run(
             self._run_id(root, around),
             root,

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from tidegauge._span_faults import span_faults
 from tidegauge.events import ABSENT, CallResult
-from tidegauge.foreign_spans.plain_attributes import MAX_READ
-from tidegauge.foreign_spans.span import Attributes, SpanData
+from tidegauge.foreign_spans.span import MAX_READ, Attributes, SpanData
 from tidegauge.redact import python_literal
 from tidegauge.values.exact_json import exact_json
 

@@ -58,10 +58,12 @@ _TURN_BYTES: Final = 1_000
 _NO_RESULT: Final = CallResult()
 _RESULT: Final = CallResult(None)
 _HAND_OFFS: Final = ("transfer_to_", "handoff", "hand_off", "delegate_to_")
-"""How names of tools begin that hand over to another agent."""
+"""How names of tools begin that hand over to another agent: ``transfer_to_agent`` of Google's ADK,
+``transfer_to_NAME`` of the OpenAI Agents SDK, ``handoff_to_agent`` of Strands."""
 
 _HAND_OFF_SPANS: Final = ("handoff", "Handoff")
-"""How names of spans begin that show a hand-off, by whatever tool it was chosen."""
+"""How names of spans begin that show a hand-off, by whatever tool it was chosen: the OpenAI Agents
+SDK calls the span "handoff to researcher" where the model called ``transfer_to_researcher``."""
 
 
 class SpanCall(TurnCall):
@@ -204,7 +206,9 @@ class SpanTurns(TurnTracker):
                     self._report_silent()
                 if shown.calls is None:
                     if not shown.failed and not self._shows_calls:
-                        self._silent = seen.scope  # a span around it may still show them
+                        # A span around it may still show them: the Anthropic SDK's own spans, which
+                        # have no contents, are inside those of OpenInference and OpenLLMetry.
+                        self._silent = seen.scope
                 elif not self._shows_calls:
                     self._show_calls()
                 if calls:
@@ -296,7 +300,7 @@ class SpanTurns(TurnTracker):
             return self._hands_over() if self._handed_over is None else self._handed_over
 
     def _hands_over(self) -> bool:
-        if self._unchosen:  # no model is shown
+        if self._unchosen:  # no model is shown, as in OpenInference's spans of Google's ADK
             return self._unchosen[-1].name.startswith(_HAND_OFFS)
         return _is_hand_off(self._turns() or self._recent[-1:])
 
@@ -369,7 +373,10 @@ class SpanTurns(TurnTracker):
                     self._observe_ended(call.turn)
 
     def _chosen_calls(self, seen: SeenModel) -> list[SpanCall]:
-        """The calls that a model chose; those whose tools ended before it are known already."""
+        """The calls that a model chose; those whose tools ended before it are known already.
+
+        Frameworks that stream run tools while the model still answers (the Vercel AI SDK, Mastra).
+        """
         found: list[SpanCall] = []
         for chosen in seen.model.calls or ():
             call = SpanCall(*chosen)
@@ -392,7 +399,8 @@ class SpanTurns(TurnTracker):
     def _shown_already(self, seen: SeenModel, shown: ModelSpan, *, in_tool: bool) -> bool:
         """Whether another span has shown this model call; what it left out is taken."""
         one = self._scopes == {seen.scope} or self._shown_by_one(seen.scope)
-        # Of one instrumentation, only the span around another one shows its call again.
+        # Of one instrumentation, only the span around another one shows its call again, as
+        # LiteLLM's span of a call does, around that of the raw request.
         again = not one or seen.span in self._around_models
         for index, before in enumerate(self._models if again else ()):
             if (one and before.parent != seen.span) or not same_model_call(before, seen):
@@ -531,7 +539,8 @@ class SpanTurns(TurnTracker):
                 return exact[0]
             if any(call.id == tool.id for call in self._all_calls()):
                 return None
-            # Some frameworks have ids of their own: then name and arguments decide.
+            # Some frameworks have ids of their own, which no model gave: then name and arguments
+            # decide. The id of a call that is known here excludes all others.
             named = [call for call in named if call.result is None]
             called = [call for call in called if call.result is None]
         if not named:
@@ -540,6 +549,7 @@ class SpanTurns(TurnTracker):
                 for call in called
                 if _elsewhere(call, span) and call.turn.since - span.end <= MAX_SKEW
             ]
+        # What raised may be tried again, by the framework, under the same choice of the model.
         waiting = [call for call in named if call.result is None]
         for candidates in (waiting, named):
             for call in candidates:
@@ -585,7 +595,7 @@ class SpanTurns(TurnTracker):
 
         A call that raised may be tried again, and another span may show a result that is missing.
         """
-        for call in turn.calls:
+        for call in turn.calls:  # at every step
             result = call.result
             missing = result is None or (result.outcome is ABSENT and not call.raised)
             if call.raised or (missing and not call.refused):
@@ -633,7 +643,7 @@ class SpanTurns(TurnTracker):
         """Whether a tool's span shows that the stop of this run refused its call."""
         if not span.failed or error_type(span) not in STOPPED:
             return False
-        # The stop of another run may pass through: of an agent inside the tool.
+        # The stop of another run may pass through the tool: that of an agent inside it.
         refused = f"run {self._recorded.event.run} stopped at step " in (failure_text(span) or "")
         self._refuses = self._refuses or refused
         return refused

@@ -151,7 +151,12 @@ class _Causes:
         yield from (each for each in found if _clock(each) != clock)
 
     def _chosen_before(self, span: SpanData) -> list[SpanData]:
-        """The tool calls, by their ids, that were chosen before this model call began."""
+        """The tool calls, by their ids, that were chosen before this model call began.
+
+        For models whose spans do not show the answers that they were given. A tool around the call
+        is none of them, though its clock may say so: with an agent of another service in a tool,
+        the outer call would be counted twice.
+        """
         found = []
         around = {span.span_id, *self._around(span)}
         for tools in self._tools.values():
