@@ -54,7 +54,7 @@ from tidegauge.values.elements import (
 Encoding: TypeAlias = Literal["protobuf", "json"]
 Signal: TypeAlias = Literal["traces", "logs"]
 
-REMOTE: Final = 0x300
+_REMOTE: Final = 0x300
 """Flags of a span with a remote parent: the sender knows whether it is, and it is."""
 
 MAX_DEPTH: Final = 32
@@ -63,7 +63,7 @@ MAX_DEPTH: Final = 32
 MAX_EVENTS: Final = 128
 """Limit of the events of a span."""
 
-EVENT_NAME: Final = "event.name"
+_EVENT_NAME: Final = "event.name"
 """Attribute with the name of an event, before log records had a field for it."""
 
 _ELEMENT_BYTES: Final = 150
@@ -88,7 +88,7 @@ _MAX_REMEMBERED: Final = 16_384
 """Bytes of a span whose names of attributes are remembered."""
 
 _NOTHING: Final[Attributes] = {}
-NOT_READ: Final[Attributes] = {"": None}
+_NOT_READ: Final[Attributes] = {"": None}
 """Stands for the attributes of a span without marker attributes: all that counts is that it has
 some."""
 
@@ -213,45 +213,8 @@ class Decoded(NamedTuple):
         return bytes(response.SerializeToString())
 
 
-class DecodedSpans:
-    """Collects the accepted spans of a request and counts the rejected ones.
-
-    Args:
-        limits: how many are accepted.
-        signal: what was requested.
-
-    Attributes:
-        spans: those that were accepted so far.
-    """
-
-    def __init__(self, limits: ReadLimits, signal: Signal = "traces") -> None:
-        self._signal: Signal = signal
-        self._max_spans = limits.spans
-        self._rejected: dict[str, int] = {}
-        self.spans: list[SpanData] = []
-
-    @property
-    def decoded(self) -> Decoded:
-        """The result so far."""
-        return Decoded(self.spans, self._rejected, self._signal)
-
-    @property
-    def full(self) -> bool:
-        """Whether no more spans are accepted."""
-        return len(self.spans) >= self._max_spans
-
-    def add(self, span: SpanData | None) -> None:
-        """Add a span if its ids are valid and there is room; ``None``: it is invalid."""
-        if span is None or not span.trace_id or not span.span_id:
-            self.reject("invalid")
-        elif len(self.spans) >= self._max_spans:
-            self.reject("too_many")
-        else:
-            self.spans.append(span)
-
-    def reject(self, reason: str) -> None:
-        """Count a rejected span."""
-        self._rejected[reason] = self._rejected.get(reason, 0) + 1
+def _reject(rejected: dict[str, int], reason: str) -> None:
+    rejected[reason] = rejected.get(reason, 0) + 1
 
 
 def _wire_messages() -> tuple[Any, Any, Any]:
@@ -302,8 +265,15 @@ _SPAN: Final = shape_of(Span.DESCRIPTOR, _SHAPES)
 _RECORD: Final = shape_of(LogRecord.DESCRIPTOR, _SHAPES)
 
 
-def decode_protobuf(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
+def decode_protobuf(
+    body: bytes, limits: ReadLimits = READ_LIMITS, size: int | None = None
+) -> Decoded:
     """The spans of a serialised ``ExportTraceServiceRequest``.
+
+    Args:
+        body: it.
+        limits: how much of it is read.
+        size: bytes in which it came, if these are not its own: how many elements it may have.
 
     Raises:
         OverloadedRequestError: it has too many elements for its size.
@@ -312,10 +282,11 @@ def decode_protobuf(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
     >>> decode_protobuf(b"")
     Decoded(spans=[], rejected={}, signal='traces')
     """
-    accepted, reading = DecodedSpans(limits), Reading(limits, len(body))
+    reading = Reading(limits, len(body) if size is None else size)
+    spans: list[SpanData] = []
+    rejected: dict[str, int] = {}
     with _protobuf("trace"):
         reading.check(body, _TRACES, later=_SPAN)
-        spans = accepted.spans
         for resource_spans in _WireTraces.FromString(body).resource_spans:
             resource: Attributes | None = None
             for scope_spans in resource_spans.scope_spans:
@@ -324,20 +295,24 @@ def decode_protobuf(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
                     if resource is None:
                         resource = _attributes(resource_spans.resource.attributes, reading)
                     if len(spans) >= limits.spans:
-                        accepted.reject("too_many")
+                        _reject(rejected, "too_many")
                         continue
                     if len(raw) > _HARMLESS:
                         reading.check(raw, _SPAN)
                     span = _span(raw, scope, resource, reading)
                     if span is None:
-                        accepted.reject("invalid")
+                        _reject(rejected, "invalid")
                     else:
                         spans.append(span)
-    return accepted.decoded
+    return Decoded(spans, rejected)
 
 
-def decode_logs_protobuf(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
+def decode_logs_protobuf(
+    body: bytes, limits: ReadLimits = READ_LIMITS, size: int | None = None
+) -> Decoded:
     """The events in a serialised ``ExportLogsServiceRequest``; other log records are ignored.
+
+    The arguments are those of :func:`decode_protobuf`.
 
     Raises:
         OverloadedRequestError: it has too many elements for its size.
@@ -346,7 +321,9 @@ def decode_logs_protobuf(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decod
     >>> decode_logs_protobuf(b"")
     Decoded(spans=[], rejected={}, signal='logs')
     """
-    events, reading = DecodedSpans(limits, "logs"), Reading(limits, len(body))
+    reading = Reading(limits, len(body) if size is None else size)
+    events: list[SpanData] = []
+    rejected: dict[str, int] = {}
     with _protobuf("log"):
         reading.check(body, _LOGS, later=_RECORD)
         for resource_logs in _WireLogs.FromString(body).resource_logs:
@@ -357,9 +334,16 @@ def decode_logs_protobuf(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decod
                     record = LogRecord.FromString(raw)
                     name = _event_name(record, reading)
                     ids = record.trace_id and record.span_id
-                    if name is not None and ids and may_be_sampled(record.flags):
-                        events.add(_event(record, raw, name, scope, reading))
-    return events.decoded
+                    if name is None or not (ids and _may_be_sampled(record.flags)):
+                        continue
+                    event = _event(record, raw, name, scope, reading)
+                    if event is None or not event.trace_id or not event.span_id:
+                        _reject(rejected, "invalid")
+                    elif len(events) >= limits.spans:
+                        _reject(rejected, "too_many")
+                    else:
+                        events.append(event)
+    return Decoded(events, rejected, "logs")
 
 
 @contextmanager
@@ -373,33 +357,26 @@ def _protobuf(what: str) -> Iterator[None]:
 
 
 def _event_name(record: Any, reading: Reading) -> str | None:
-    if record.event_name:
-        return event_name(record.event_name)
-    attributes = record.attributes
-    reading.take(len(attributes))
-    return event_name(*[one.value.string_value for one in attributes if one.key == EVENT_NAME])
+    """The name of a record, if it is that of an event with contents."""
+    name = record.event_name
+    if not name:
+        attributes = record.attributes
+        reading.take(len(attributes))
+        named = (one.value.string_value for one in attributes if one.key == _EVENT_NAME)
+        name = next(filter(None, named), "")
+    return name if name in EVENTS else None
 
 
-def event_name(*names: object) -> str | None:
-    """The first of these names, if it is that of an event with contents.
-
-    >>> event_name("", "gen_ai.choice"), event_name("exception")
-    ('gen_ai.choice', None)
-    """
-    name = next(filter(None, names), None)
-    return name if isinstance(name, str) and name in EVENTS else None
-
-
-def may_be_sampled(flags: int) -> bool:
+def _may_be_sampled(flags: int) -> bool:
     """Whether the span of a log record may be sampled; without any flags, it is not known.
 
-    >>> may_be_sampled(0), may_be_sampled(2), may_be_sampled(3)
+    >>> _may_be_sampled(0), _may_be_sampled(2), _may_be_sampled(3)
     (True, False, True)
     """
     return not flags or bool(flags & 1)
 
 
-def event_details(attributes: Attributes, body: object) -> Attributes:
+def _details(attributes: Attributes, body: object) -> Attributes:
     """The attributes of an event, and the fields of its body, which some write instead."""
     if isinstance(body, Mapping):
         return {**attributes, **body}
@@ -411,9 +388,7 @@ def _event(record: Any, raw: bytes, name: str, scope: str, reading: Reading) -> 
     trace_id, span_id = record.trace_id, record.span_id
     if len(trace_id) != 16 or len(span_id) != 8:
         return None
-    details = event_details(
-        _attributes(record.attributes, reading), _value(record.body, reading, 0)
-    )
+    details = _details(_attributes(record.attributes, reading), _value(record.body, reading, 0))
     return event_span(
         name,
         (int.from_bytes(trace_id), int.from_bytes(span_id)),
@@ -430,10 +405,13 @@ def _span(raw: bytes, scope: str, resource: Attributes, reading: Reading) -> Spa
     trace_id, span_id, parent_id = span.trace_id, span.span_id, span.parent_span_id
     if len(trace_id) != 16 or len(span_id) != 8 or len(parent_id) not in (0, 8):
         return None
+    trace_number, span_number = int.from_bytes(trace_id), int.from_bytes(span_id)
+    if not (trace_number and span_number):
+        return None
     status = span.status
     fields = (
-        int.from_bytes(trace_id),
-        int.from_bytes(span_id),
+        trace_number,
+        span_number,
         int.from_bytes(parent_id) or None,
         span.name,
         scope,
@@ -444,7 +422,7 @@ def _span(raw: bytes, scope: str, resource: Attributes, reading: Reading) -> Spa
         status.message or None,
         _events(span.events, reading) if span.events else (),
         resource,
-        span.flags & REMOTE == REMOTE,
+        span.flags & _REMOTE == _REMOTE,
         reading.keep(raw, _IDS_AND_TIMES),
         None,
         False,
@@ -455,11 +433,11 @@ def _span(raw: bytes, scope: str, resource: Attributes, reading: Reading) -> Spa
 def _span_attributes(given: Any, raw: bytes, scope: str, reading: Reading) -> Attributes:
     """The attributes of a span of these bytes, if it has a marker attribute."""
     names, limits = tuple(given), reading.limits
-    kind = (kind_of if len(raw) <= _MAX_REMEMBERED else kind_of.__wrapped__)(names)
+    kind = (_kind_of if len(raw) <= _MAX_REMEMBERED else _kind_of.__wrapped__)(names)
     if kind == "alike":
         span_faults.unread(scope, "unknown_convention")
     if kind != "read" and not limits.unread:
-        return NOT_READ if names else _NOTHING
+        return _NOT_READ if names else _NOTHING
     if len(names) > limits.attributes:  # in their order, which a map does not keep
         found = _attributes(Span.FromString(raw).attributes, reading)
     else:
@@ -479,7 +457,7 @@ def _span_attributes(given: Any, raw: bytes, scope: str, reading: Reading) -> At
 
 
 @lru_cache(1_000)
-def kind_of(names: tuple[str, ...]) -> Literal["read", "alike", "other"]:
+def _kind_of(names: tuple[str, ...]) -> Literal["read", "alike", "other"]:
     """Whether a span with attributes of these names is read, or looks as if it should be."""
     if not MARKER_ATTRIBUTES.isdisjoint(names):
         return "read"
