@@ -272,6 +272,7 @@ class RunEnded:
             not known yet.
         policy: the calibrated thresholds that applied to it; ``None``, there were none.
         refused_calls: how many of its calls were refused, if the sink counts none itself.
+        evicted: whether it was ended because it was idle for too long, or there was no room for it.
     """
 
     run: str
@@ -283,6 +284,7 @@ class RunEnded:
     children: tuple[str, ...] = ()
     policy: PolicyInForce | None = None
     refused_calls: int = 0
+    evicted: bool = False
 
 
 class RunSummary(NamedTuple):

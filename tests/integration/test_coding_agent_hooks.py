@@ -19,7 +19,7 @@ from tidegauge.coding_agents.sessions import HookSessions, SessionLimits
 from tidegauge.events import CallResult, Decision, Outcome, RunEnded, RunStarted, Step
 from tidegauge.pipeline import Pipeline
 from tidegauge.pipeline.settings import Settings
-from tidegauge.streaming_metrics.run_report import RunReport
+from tidegauge.streaming_metrics.snapshot import RunReport
 
 DATA = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[3] / "shared" / "data"))
 CAPTURED = DATA / "coding_agents"

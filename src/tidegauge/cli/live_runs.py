@@ -24,7 +24,7 @@ from tidegauge.policies import Policy
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.declaration import repeated_steps
 from tidegauge.streaming_metrics.run import MeasuredRun
-from tidegauge.streaming_metrics.run_report import RunReport
+from tidegauge.streaming_metrics.snapshot import RunReport
 
 _MAX_NEWS: Final = 1_000
 _DONE: Final = {"nudge": "nudged", "block": "refused", "stop": "stopped"}

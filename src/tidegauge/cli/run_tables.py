@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegauge.streaming_metrics.declaration import repeated_steps
-from tidegauge.streaming_metrics.run_report import RunReport
+from tidegauge.streaming_metrics.snapshot import RunReport
 
 STATUS_STYLES: Final = {
     "waiting": "dim",

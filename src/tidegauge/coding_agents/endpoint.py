@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from tidegauge.coding_agents.places import PORT_FILE, SOCKET_FILE, private_folder
 from tidegauge.errors import ConfigurationError
-from tidegauge.net.deadline import TimedSocket
+from tidegauge.net.bounded_server import TimedSocket
 from tidegauge.safety.guard import internal_errors, log
 from tidegauge.safety.private_files import private
 

@@ -155,7 +155,8 @@ class FleetSink:
     def abort(self, key: str, reason: str) -> None:
         """End the open runs of a key, with outcome unknown."""
         for run in tuple(self._runs.get(key, ())):
-            self.run_ended(RunEnded(run=run, outcome="unknown", reason=reason))
+            ended = RunEnded(run=run, outcome="unknown", reason=reason, evicted=True)
+            self.run_ended(ended)
 
     def ended(self) -> list[str]:
         """The keys of runs that ended since the last call."""

@@ -49,6 +49,9 @@ first: those that set attributes of others, too, come before these."""
 MARKER_ATTRIBUTES: Final = frozenset[str]().union(*[one.markers for one in CONVENTIONS])
 """Attributes of which a span has one, or it is not read."""
 
+CONTENT_MARKERS: Final = frozenset[str]().union(*[one.content_markers for one in CONVENTIONS])
+"""Those of them whose values are contents."""
+
 
 _BY_MARKER: Final = {
     marker: [one for one in CONVENTIONS if marker in one.markers] for marker in MARKER_ATTRIBUTES

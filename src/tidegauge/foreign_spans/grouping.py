@@ -334,7 +334,7 @@ class Grouping:
         for new in opened:  # outermost first
             new.turns.send()
         for idle, reason in expired:
-            idle.end(outcome="unknown", reason=reason)
+            idle.end(outcome="unknown", reason=reason, evicted=True)
         if run is not None and isinstance(reading, ModelSpan) and seen is not None:
             run.turns.model(span, seen, reading, in_tool=in_tool)
         elif run is not None and isinstance(reading, ToolSpan) and not in_tool:

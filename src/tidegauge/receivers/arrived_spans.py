@@ -133,7 +133,7 @@ class ArrivedSpans(Grouping):
         with self._lock:
             run = next(iter(self._runs.values()))
             self._evict(run)
-        run.end(outcome="unknown", reason="too many runs")
+        run.end(outcome="unknown", reason="too many runs", evicted=True)
 
     @property
     def open_runs(self) -> int:
@@ -432,7 +432,7 @@ class ArrivedSpans(Grouping):
                     orphans.append((run, end_arguments))
                     self._evict(run)
         for run, reason in gone:
-            run.end(outcome="unknown", reason=reason)
+            run.end(outcome="unknown", reason=reason, evicted=True)
         for run, end_arguments in orphans:
             run.end(**end_arguments)
 

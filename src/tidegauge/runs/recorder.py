@@ -508,6 +508,7 @@ class RecordedRun:
         error: Failed = None,
         agent_name: str | None = None,
         children: tuple[str, ...] = (),
+        evicted: bool = False,
     ) -> None:
         """Report the run's end; a second call does nothing."""
         if self._ended:
@@ -525,6 +526,7 @@ class RecordedRun:
                         reason=reason,
                         agent_name=agent_name,
                         children=children,
+                        evicted=evicted,
                     )
                 )
                 self._reported_end = True

@@ -49,20 +49,21 @@ from tidegauge.streaming_metrics.records import (
     amount,
 )
 from tidegauge.streaming_metrics.recurrence import Recurrence
-from tidegauge.streaming_metrics.registry import ABSENT_FIELDS, RUNS
-from tidegauge.streaming_metrics.repetition import Repetition
-from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
-from tidegauge.streaming_metrics.stale_score import StaleScore
-from tidegauge.streaming_metrics.step_history import StepHistory
-from tidegauge.streaming_metrics.totals import Totals
-from tidegauge.streaming_metrics.update_plan import (
+from tidegauge.streaming_metrics.registry import (
+    ABSENT_FIELDS,
     ISSUED,
     OBSERVED,
+    RUNS,
     Update,
     brought_metrics,
     is_there_from_start,
     planned_updates,
 )
+from tidegauge.streaming_metrics.repetition import Repetition
+from tidegauge.streaming_metrics.snapshot import GroupKey, RunReport
+from tidegauge.streaming_metrics.stale_score import StaleScore
+from tidegauge.streaming_metrics.step_history import StepHistory
+from tidegauge.streaming_metrics.totals import Totals
 
 M = TypeVar("M", bound=Stateful)
 S = TypeVar("S", bound=Stateful)
@@ -648,7 +649,7 @@ class MeasuredRun:
                 self.metrics[kind] = metric.made(self)
             except BaseException as error:
                 arrived = self._lose(metric.name, error) or arrived
-        self.plan()
+            self.plan()  # not for nothing: a metric that was lost is called for at every step
         return arrived
 
     def plan(self) -> None:

@@ -20,7 +20,7 @@ from tidegauge.instrumentation.extractors import Observation, extractor
 from tidegauge.pipeline import Pipeline
 from tidegauge.pipeline.settings import Settings
 from tidegauge.recordings.line_replay import Line, Replay
-from tidegauge.streaming_metrics.run_report import RunReport
+from tidegauge.streaming_metrics.snapshot import RunReport
 
 DATA = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[4] / "shared" / "data"))
 OTHER_STEPS = ("denied", "stopped", "qwen-0.15/parallel", "qwen-0.24/parallel")

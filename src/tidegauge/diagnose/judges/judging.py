@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import zlib
 from collections import deque
 from collections.abc import Callable, Container, Iterable
+from contextlib import suppress
 from functools import partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from tidegauge.diagnose.judges.judgement import Judgement, JudgementKey, key_of
@@ -16,6 +17,7 @@ from tidegauge.diagnose.judges.rubric_judge import FIVE_JUDGES, Judge, NotJudged
 from tidegauge.diagnose.judges.transcript import Transcript
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import RunStarted
+from tidegauge.safety.critical import defer, here, interrupted, reset_after_fork
 from tidegauge.safety.guard import guarded
 
 if TYPE_CHECKING:
@@ -159,15 +161,14 @@ class Judging:
             attempts=attempts,
             pause=pause,
             requests_per_minute=requests_per_minute,
-            closing=self._closing,
         )
         self._share = share
         self._concurrency = concurrency
         self._max_waiting = max_waiting
         self._known = known
         self._listeners: list[OnJudgement] = []
-        self._process = os.getpid()
-        self._renew()
+        self._begin()
+        reset_after_fork(self)
 
     @property
     def usage(self) -> Usage:
@@ -190,20 +191,21 @@ class Judging:
             transcript: the run.
             wait: wait for room in the queue instead of dropping the run.
         """
-        if self._process != os.getpid():
-            self._renew()
-        with self._changed:
-            if wait:
+        if wait:
+            with self._changed:
                 self._changed.wait_for(self._has_room)
+        # Arithmetic, and a queue written in C: an agent that ends a run waits for no judge, and
+        # may be interrupted here.
+        with here.critical, self._lock:
             if self._closing.is_set():
                 self.dropped["closed"] += 1
                 return False
             if not self._has_room():
                 self.dropped["queue_full"] += 1
                 return False
+            self._wake.put(None)
             self._waiting.append(transcript)
-            self._start()
-            self._changed.notify_all()
+        self._start()
         return True
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -212,58 +214,85 @@ class Judging:
         Args:
             seconds: time limit.
         """
-        if self._process != os.getpid():
-            return True  # they were submitted in the process before a fork
+        if self._waiting:
+            self._start()  # none may have been started for them
         with self._changed:
-            return self._changed.wait_for(
-                lambda: not self._waiting and not self._in_work, timeout=seconds
-            )
+            return self._changed.wait_for(self._is_idle, timeout=seconds)
 
     def close(self, seconds: float = 5.0) -> None:
         """Judge waiting runs for at most ``seconds``, then drop and count the rest."""
         self.wait(seconds)
         self._closing.set()
-        if self._process == os.getpid():
-            with self._changed:
-                self.dropped["closed"] += len(self._waiting) + self._in_work
-                self._waiting.clear()
-                self._changed.notify_all()
+        with here.critical, self._lock:
+            self.dropped["closed"] += len(self._waiting) + self._in_work
+            self._waiting.clear()
+        for _ in range(self._concurrency):
+            self._wake.put(None)
+        self._notify()
 
     def _has_room(self) -> bool:
         return len(self._waiting) < self._max_waiting or self._closing.is_set()
 
-    def _renew(self) -> None:
-        """Start without state: a forked process has no threads, and locks in any state."""
+    def _is_idle(self) -> bool:
+        with here.critical, self._lock:
+            return not self._waiting and not self._in_work
+
+    def _begin(self) -> None:
         self.dropped = {"queue_full": 0, "closed": 0}
-        self._client = self._new_client()
+        self._client = self._new_client(closing=self._closing)
+        # Re-entrant: a signal handler may submit a run in the middle of this.
+        self._lock = threading.RLock()  # of all that follows
         self._waiting: deque[Transcript] = deque()
         self._in_work = 0
-        self._changed = threading.Condition()  # notified when a run is queued, taken, or judged
         self._threads: list[threading.Thread] = []
-        self._process = os.getpid()
+        self._wake: SimpleQueue[None] = SimpleQueue()  # has something for each run that waits
+        self._changed = threading.Condition()  # notified when a run is taken or judged
+
+    def _reset_after_fork(self) -> None:
+        """The child judges what it submits, unless it was closed."""
+        closed = self._closing.is_set()
+        self._closing = threading.Event()
+        if closed:
+            self._closing.set()
+        self._begin()
 
     def _start(self) -> None:
-        """Start another thread, up to the limit."""
-        if len(self._threads) < self._concurrency:
-            thread = threading.Thread(target=self._work, name="tidegauge-judge", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        """Start another thread, up to the limit, and in place of those that could not start."""
+        if interrupted():  # maybe a start, which holds locks of Python
+            defer(self._start)
+            return
+        with here.critical, self._lock:
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
+            if len(self._threads) < self._concurrency and not self._closing.is_set():
+                thread = threading.Thread(target=self._work, name="tidegauge-judge", daemon=True)
+                with suppress(RuntimeError):  # the system has no more: with the next run
+                    thread.start()
+                    self._threads.append(thread)
 
     def _work(self) -> None:
+        with here.critical, self._lock:
+            if threading.current_thread() not in self._threads:
+                return  # an exception has interrupted its start, and there is another one
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._closing.is_set())
-                if not self._waiting:
+            self._wake.get()
+            with here.critical, self._lock:
+                if self._closing.is_set():
                     return
+                if not self._waiting:
+                    continue
                 transcript = self._waiting.popleft()
                 self._in_work += 1
-                self._changed.notify_all()
+            self._notify()
             try:
                 self._judge(transcript)
             finally:
-                with self._changed:
+                with here.critical, self._lock:
                     self._in_work -= 1
-                    self._changed.notify_all()
+                self._notify()
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     @guarded("judging", default=None)
     def _judge(self, transcript: Transcript) -> None:

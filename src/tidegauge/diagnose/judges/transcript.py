@@ -352,6 +352,7 @@ class Transcripts:
     def _reset_after_fork(self) -> None:
         self._lock = threading.Lock()
         self._open.clear()
+        self.evicted = 0
 
     def run_started(self, event: RunStarted) -> None:
         """A run started; an open run of the same id ends."""

@@ -18,7 +18,7 @@ from tidegauge.diagnose.report.agent_profiles import memory_pairs, profiles
 from tidegauge.diagnose.report.exploring import error_fits, exploration_fractions
 from tidegauge.diagnose.report.word_clouds import word_clouds
 from tidegauge.streaming_metrics import AUV, GroupKey, GroupSnapshot, LoopRatio, SuccessCurve
-from tidegauge.streaming_metrics.student import student_quantile
+from tidegauge.streaming_metrics.contrast import student_quantile
 
 _CONFIDENCE = 0.95
 _MAX_TURNS = 200

@@ -107,4 +107,5 @@ CONVENTION: Final = Convention(
     written_by="its older spans",
     scope="gcp.vertex.agent",
     wraps=("gcp.vertex.agent",),
+    content_markers=frozenset({_REQUEST, _ARGUMENTS}),
 )

@@ -33,6 +33,8 @@ class Convention(NamedTuple):
         wraps: ends of the scopes whose outermost span goes around the agents of a task, and is
             none of them, if it names none.
         agent_names: attributes with the name of the agent, when its span starts.
+        content_markers: those of the markers whose values are contents. They may not leave, so
+            ``encloses`` does not look at them.
         copied: starts of names that look alike, but that are on all spans of a process or of a
             framework.
     """
@@ -51,4 +53,5 @@ class Convention(NamedTuple):
     in_tools: bool = False
     wraps: tuple[str, ...] = ()
     agent_names: tuple[str, ...] = ()
+    content_markers: frozenset[str] = frozenset()
     copied: tuple[str, ...] = ()

@@ -102,4 +102,5 @@ CONVENTION: Final = Convention(
     shown="`llm.PROVIDER.messages`",
     written_by="its callback `otel`",
     scope="litellm",
+    content_markers=_MARKERS,
 )

@@ -57,7 +57,7 @@ def announce_tables() -> str:
 def redact_tables() -> str:
     """What `redact.py` knows of the conventions."""
     starts = {start for one in CONVENTIONS for start in one.contents}
-    return f"_AGENTS: Final = (\n{_lines(sorted(starts))})\n"
+    return f"_STARTS: Final = (\n{_lines(sorted(starts))})\n"
 
 
 def docs_table() -> str:
