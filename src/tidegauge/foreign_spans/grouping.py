@@ -56,7 +56,6 @@ from tidegauge.foreign_spans.span import (
     ModelSpan,
     SpanData,
     ToolSpan,
-    clock_of,
 )
 from tidegauge.runs.recorder import Recorder, new_run_id
 from tidegauge.safety.critical import here, reset_after_fork
@@ -308,7 +307,8 @@ class Grouping:
                     over = node.run is None and node.enclosing_run() is not None
                     unread = "late" if over else "no_run"
                 # Looked for once at a time: a receiver gets many spans together.
-                if self._clock() != self._expired_at or len(self._runs) > self._max_runs:
+                now = self._clock() if run is None else run.last_seen
+                if now != self._expired_at or len(self._runs) > self._max_runs:
                     expired = self._take_expired()
             ended = node.run if node.run is not None and node.run.root is node else None
             if ended is not None and isinstance(reading, AgentSpan) and reading.early:
@@ -477,8 +477,8 @@ class Grouping:
         if run.recorded.ended:
             self._late()
             return None, False
-        if tool is None and isinstance(reading, ModelSpan) and reading.calls:
-            run.chose_until, run.chose_by = span.end, (clock_of(span.resource), span.scope)
+        if tool is None and seen is not None and seen.model.calls:
+            run.chose_until, run.chose_by = span.end, (seen.clock, span.scope)
             run.direct = run.direct or not inner
         elif not (inner or run.direct or run.turns.has_models) and isinstance(reading, ToolSpan):
             run.direct = True
