@@ -10,7 +10,7 @@ Most received spans have no attribute of an agent. The attributes of these are n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -265,15 +265,13 @@ _SPAN: Final = shape_of(Span.DESCRIPTOR, _SHAPES)
 _RECORD: Final = shape_of(LogRecord.DESCRIPTOR, _SHAPES)
 
 
-def decode_protobuf(
-    body: bytes, limits: ReadLimits = READ_LIMITS, size: int | None = None
-) -> Decoded:
-    """The spans of a serialised ``ExportTraceServiceRequest``.
+Group: TypeAlias = "tuple[Any, Iterable[tuple[str, Iterable[bytes]]]]"
+"""The attributes of a process, and by the scope of the instrumentation its spans or log records,
+each as a protobuf message."""
 
-    Args:
-        body: it.
-        limits: how much of it is read.
-        size: bytes in which it came, if these are not its own: how many elements it may have.
+
+def decode_protobuf(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
+    """The spans of a serialised ``ExportTraceServiceRequest``.
 
     Raises:
         OverloadedRequestError: it has too many elements for its size.
@@ -282,37 +280,18 @@ def decode_protobuf(
     >>> decode_protobuf(b"")
     Decoded(spans=[], rejected={}, signal='traces')
     """
-    reading = Reading(limits, len(body) if size is None else size)
-    spans: list[SpanData] = []
-    rejected: dict[str, int] = {}
+    reading = Reading(limits, len(body))
     with _protobuf("trace"):
         reading.check(body, _TRACES, later=_SPAN)
-        for resource_spans in _WireTraces.FromString(body).resource_spans:
-            resource: Attributes | None = None
-            for scope_spans in resource_spans.scope_spans:
-                scope = scope_spans.scope.name
-                for raw in scope_spans.spans:
-                    if resource is None:
-                        resource = _attributes(resource_spans.resource.attributes, reading)
-                    if len(spans) >= limits.spans:
-                        _reject(rejected, "too_many")
-                        continue
-                    if len(raw) > _HARMLESS:
-                        reading.check(raw, _SPAN)
-                    span = _span(raw, scope, resource, reading)
-                    if span is None:
-                        _reject(rejected, "invalid")
-                    else:
-                        spans.append(span)
-    return Decoded(spans, rejected)
+        groups = [
+            (of.resource.attributes, [(each.scope.name, each.spans) for each in of.scope_spans])
+            for of in _WireTraces.FromString(body).resource_spans
+        ]
+        return decode_spans(groups, reading)
 
 
-def decode_logs_protobuf(
-    body: bytes, limits: ReadLimits = READ_LIMITS, size: int | None = None
-) -> Decoded:
+def decode_logs_protobuf(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
     """The events in a serialised ``ExportLogsServiceRequest``; other log records are ignored.
-
-    The arguments are those of :func:`decode_protobuf`.
 
     Raises:
         OverloadedRequestError: it has too many elements for its size.
@@ -321,28 +300,68 @@ def decode_logs_protobuf(
     >>> decode_logs_protobuf(b"")
     Decoded(spans=[], rejected={}, signal='logs')
     """
-    reading = Reading(limits, len(body) if size is None else size)
-    events: list[SpanData] = []
-    rejected: dict[str, int] = {}
+    reading = Reading(limits, len(body))
     with _protobuf("log"):
         reading.check(body, _LOGS, later=_RECORD)
-        for resource_logs in _WireLogs.FromString(body).resource_logs:
-            for scope_logs in resource_logs.scope_logs:
-                scope = scope_logs.scope.name
-                for raw in scope_logs.log_records:
-                    reading.check(raw, _RECORD)
-                    record = LogRecord.FromString(raw)
-                    name = _event_name(record, reading)
-                    ids = record.trace_id and record.span_id
-                    if name is None or not (ids and _may_be_sampled(record.flags)):
-                        continue
-                    event = _event(record, raw, name, scope, reading)
-                    if event is None or not event.trace_id or not event.span_id:
-                        _reject(rejected, "invalid")
-                    elif len(events) >= limits.spans:
-                        _reject(rejected, "too_many")
-                    else:
-                        events.append(event)
+        groups = [
+            (None, [(each.scope.name, each.log_records) for each in of.scope_logs])
+            for of in _WireLogs.FromString(body).resource_logs
+        ]
+        return decode_events(groups, reading)
+
+
+def decode_spans(groups: Iterable[Group], reading: Reading) -> Decoded:
+    """The spans of a request in any encoding.
+
+    Raises:
+        TooManyElementsError: it has too many elements for its size.
+    """
+    limits = reading.limits
+    spans: list[SpanData] = []
+    rejected: dict[str, int] = {}
+    for pairs, scopes in groups:
+        resource: Attributes | None = None
+        for scope, of_scope in scopes:
+            for raw in of_scope:
+                if resource is None:
+                    resource = _attributes(pairs, reading)
+                if len(spans) >= limits.spans:
+                    _reject(rejected, "too_many")
+                    continue
+                if len(raw) > _HARMLESS:
+                    reading.check(raw, _SPAN)
+                span = _span(raw, scope, resource, reading)
+                if span is None:
+                    _reject(rejected, "invalid")
+                else:
+                    spans.append(span)
+    return Decoded(spans, rejected)
+
+
+def decode_events(groups: Iterable[Group], reading: Reading) -> Decoded:
+    """The events in a request with log records in any encoding.
+
+    Raises:
+        TooManyElementsError: it has too many elements for its size.
+    """
+    events: list[SpanData] = []
+    rejected: dict[str, int] = {}
+    for _, scopes in groups:
+        for scope, records in scopes:
+            for raw in records:
+                reading.check(raw, _RECORD)
+                record = LogRecord.FromString(raw)
+                name = _event_name(record, reading)
+                ids = record.trace_id and record.span_id
+                if name is None or not (ids and _may_be_sampled(record.flags)):
+                    continue
+                event = _event(record, raw, name, scope, reading)
+                if event is None or not event.trace_id or not event.span_id:
+                    _reject(rejected, "invalid")
+                elif len(events) >= reading.limits.spans:
+                    _reject(rejected, "too_many")
+                else:
+                    events.append(event)
     return Decoded(events, rejected, "logs")
 
 

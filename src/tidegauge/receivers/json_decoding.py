@@ -1,30 +1,33 @@
-"""OTLP requests in JSON, made the protobuf messages that they stand for, and decoded as these.
+"""OTLP requests in JSON: their spans become the protobuf messages that they stand for, one by one.
 
 Ids are hexadecimal, enumerations are numbers or names, 64-bit numbers are strings or numbers. A
-span that is not valid becomes one without ids, which the decoder rejects.
+span that is not valid becomes an empty message, which the decoder rejects.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
-from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData
-from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from tidegauge.receivers.decoding import (
     MAX_DEPTH,
     MAX_EVENTS,
     READ_LIMITS,
     Decoded,
+    Group,
     MalformedRequestError,
     OverloadedRequestError,
+    Reading,
     ReadLimits,
-    decode_logs_protobuf,
-    decode_protobuf,
+    decode_events,
+    decode_spans,
 )
 from tidegauge.values.elements import TooManyElementsError
 from tidegauge.values.exact_json import bounded_json
@@ -49,19 +52,7 @@ def decode_json(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
     >>> decode_json(body.encode()).spans[0].span_id
     2
     """
-    data = TracesData()
-    for resource_spans in _objects(_request(body, limits), "resourceSpans"):
-        of_resource = data.resource_spans.add()
-        _read(resource_spans.get("resource"), of_resource.resource.attributes, limits)
-        for scope_spans in _objects(resource_spans, "scopeSpans"):
-            of_scope = of_resource.scope_spans.add()
-            of_scope.scope.name = _scope(scope_spans)
-            for span in _list(scope_spans, "spans"):
-                try:
-                    of_scope.spans.append(_span(span, limits))
-                except _INVALID:
-                    of_scope.spans.add()
-    return decode_protobuf(data.SerializeToString(), limits, size=len(body))
+    return _decoded(body, limits, decode_spans, _spans)
 
 
 def decode_logs_json(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
@@ -74,36 +65,55 @@ def decode_logs_json(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
     >>> decode_logs_json(b"{}")
     Decoded(spans=[], rejected={}, signal='logs')
     """
-    data = LogsData()
-    for resource_logs in _objects(_request(body, limits), "resourceLogs"):
-        of_resource = data.resource_logs.add()
-        for scope_logs in _objects(resource_logs, "scopeLogs"):
-            of_scope = of_resource.scope_logs.add()
-            of_scope.scope.name = _scope(scope_logs)
-            for given in _objects(scope_logs, "logRecords"):
-                record = of_scope.log_records.add()
-                _read(given, record.attributes, limits)
-                name = given.get("eventName")
-                record.event_name = name if isinstance(name, str) else ""
-                _value(given.get("body"), record.body)
-                try:
-                    _identify(given, record)
-                except _INVALID:
-                    record.trace_id = record.span_id = _NO_ID
-                    record.flags = 0
-    return decode_logs_protobuf(data.SerializeToString(), limits, size=len(body))
+    return _decoded(body, limits, decode_events, _records)
 
 
-def _request(body: bytes, limits: ReadLimits) -> Mapping[str, Any]:
+def _decoded(
+    body: bytes,
+    limits: ReadLimits,
+    decode: Callable[[Iterable[Group], Reading], Decoded],
+    groups: Callable[[Mapping[str, Any], ReadLimits], Iterable[Group]],
+) -> Decoded:
     try:
         request = bounded_json(body, limits.elements)
+        if not isinstance(request, dict):
+            raise MalformedRequestError("a request in JSON must be an object")
+        return decode(groups(request, limits), Reading(limits, len(body)))
     except TooManyElementsError as error:
         raise OverloadedRequestError(str(error)) from error
+    except MalformedRequestError:
+        raise
     except ValueError as error:
         raise MalformedRequestError(f"not valid JSON: {error}") from error
-    if not isinstance(request, dict):
-        raise MalformedRequestError("a request in JSON must be an object")
-    return request
+
+
+def _spans(request: Mapping[str, Any], limits: ReadLimits) -> Iterator[Group]:
+    for of in _objects(request, "resourceSpans"):
+        resource = Resource()
+        _read(of.get("resource"), resource.attributes, limits)
+        scopes = (
+            (_scope(each), _messages(_list(each, "spans"), _span, limits))
+            for each in _objects(of, "scopeSpans")
+        )
+        yield resource.attributes, scopes
+
+
+def _records(request: Mapping[str, Any], limits: ReadLimits) -> Iterator[Group]:
+    for of in _objects(request, "resourceLogs"):
+        scopes = (
+            (_scope(each), _messages(_objects(each, "logRecords"), _record, limits))
+            for each in _objects(of, "scopeLogs")
+        )
+        yield None, scopes
+
+
+def _messages(
+    given: list[Any], message: Callable[[Any, ReadLimits], bytes], limits: ReadLimits
+) -> Iterator[bytes]:
+    """The message of each; what it was made of is freed, so that no two forms take memory."""
+    given.reverse()
+    while given:
+        yield message(given.pop(), limits)
 
 
 def _scope(holder: Mapping[str, Any]) -> str:
@@ -111,36 +121,46 @@ def _scope(holder: Mapping[str, Any]) -> str:
     return str(given.get("name", "")) if isinstance(given, dict) else ""
 
 
-def _identify(given: Mapping[str, Any], record: LogRecord) -> None:
-    """Give a log record its ids, its times and its flags."""
-    if given.get("traceId") and given.get("spanId"):
-        record.trace_id, record.span_id = _id(given["traceId"], 16), _id(given["spanId"], 8)
-    record.flags = _unsigned(given.get("flags")) & _FLAGS
-    record.time_unix_nano = _unsigned(given.get("timeUnixNano"))
-    record.observed_time_unix_nano = _unsigned(given.get("observedTimeUnixNano"))
+def _record(given: Mapping[str, Any], limits: ReadLimits) -> bytes:
+    record = LogRecord()
+    _read(given, record.attributes, limits)
+    name = given.get("eventName")
+    record.event_name = name if isinstance(name, str) else ""
+    _value(given.get("body"), record.body)
+    try:
+        if given.get("traceId") and given.get("spanId"):
+            record.trace_id, record.span_id = _id(given["traceId"], 16), _id(given["spanId"], 8)
+        record.flags = _unsigned(given.get("flags")) & _FLAGS
+        record.time_unix_nano = _unsigned(given.get("timeUnixNano"))
+        record.observed_time_unix_nano = _unsigned(given.get("observedTimeUnixNano"))
+    except _INVALID:
+        record.trace_id = record.span_id = _NO_ID
+        record.flags = 0
+    return bytes(record.SerializeToString())
 
 
-def _span(given: dict[str, Any], limits: ReadLimits) -> Span:
-    parent, status = given.get("parentSpanId"), given.get("status") or {}
-    message = status.get("message")
-    span = Span(
-        trace_id=_id(given["traceId"], 16),
-        span_id=_id(given["spanId"], 8),
-        parent_span_id=_id(parent, 8) if parent else b"",
-        name=given.get("name", ""),
-        start_time_unix_nano=_unsigned(given.get("startTimeUnixNano")),
-        end_time_unix_nano=_unsigned(given.get("endTimeUnixNano")),
-        flags=_unsigned(given.get("flags")) & _FLAGS,
-    )
-    if status.get("code") in _ERROR:
-        span.status.code = Status.STATUS_CODE_ERROR
-    span.status.message = str(message) if message else ""
-    _read(given, span.attributes, limits)
-    for event in _objects(given, "events", MAX_EVENTS + 1):  # one more: it is seen to be cut
-        one = span.events.add()
-        one.name = str(event.get("name", ""))
-        _read(event, one.attributes, limits)
-    return span
+def _span(given: dict[str, Any], limits: ReadLimits) -> bytes:
+    span = Span()
+    try:
+        parent, status = given.get("parentSpanId"), given.get("status") or {}
+        message = status.get("message")
+        span.trace_id, span.span_id = _id(given["traceId"], 16), _id(given["spanId"], 8)
+        span.parent_span_id = _id(parent, 8) if parent else b""
+        span.name = given.get("name", "")
+        span.start_time_unix_nano = _unsigned(given.get("startTimeUnixNano"))
+        span.end_time_unix_nano = _unsigned(given.get("endTimeUnixNano"))
+        span.flags = _unsigned(given.get("flags")) & _FLAGS
+        if status.get("code") in _ERROR:
+            span.status.code = Status.STATUS_CODE_ERROR
+        span.status.message = str(message) if message else ""
+        _read(given, span.attributes, limits)
+        for event in _objects(given, "events", MAX_EVENTS + 1):  # one more: it is seen to be cut
+            one = span.events.add()
+            one.name = str(event.get("name", ""))
+            _read(event, one.attributes, limits)
+    except _INVALID:
+        return b""
+    return bytes(span.SerializeToString())
 
 
 def _read(holder: Any, into: Any, limits: ReadLimits) -> None:
