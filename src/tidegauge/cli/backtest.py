@@ -138,6 +138,8 @@ def backtest(settings: BacktestSettings) -> None:
     With --prices, it also shows the net effect in $ per run: the price of the tokens saved, less
     the value of successful runs that are stopped, less the cost of a retry for each stop.
 
+    Needs: pip install '.[backtest]' in a clone.
+
     \b
     Examples:
       tidegauge backtest runs.jsonl

@@ -68,4 +68,4 @@ def dashboards(settings: DashboardsSettings) -> None:
         for board in builder.dashboards():
             message = f"tidegauge {__version__}"
             address = builder.push(board, settings.push, token, message=message)
-            print_line(f"{board.title}: {address}")
+            print_line(f"{board['title']}: {address}")

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from rich.text import Text
 
 from tidegauge.cli.terminal import visible
-from tidegauge.errors import TidegaugeError
+from tidegauge.dashboards import rule_files
 
 _LOOP_ONSET: Final = "TidegaugeLoopOnset"
 _INTERVAL: Final = "1s"  # of scrapes and evaluations
@@ -68,8 +68,8 @@ class Alerts:
 
     def _run(self) -> None:
         try:
-            self._serve(*_programs(), _rules())
-        except (OSError, TidegaugeError) as error:
+            self._serve(*_programs(), rule_files())
+        except OSError as error:
             self._add(f"no alerts: {error}")
         except Exception as error:  # noqa: BLE001 -- the demo continues without alerts
             self._add(f"no alerts: {type(error).__name__}: {error}")
@@ -177,17 +177,6 @@ def _programs() -> tuple[str, str]:
         if path is None
     ]
     raise FileNotFoundError(f"not on the PATH: {', '.join(missing)}")
-
-
-def _rules() -> dict[str, str]:
-    """The files that ``tidegauge rules`` writes.
-
-    Raises:
-        MissingExtraError: the extra ``dashboards`` is not installed.
-    """
-    from tidegauge.dashboards import rule_files
-
-    return rule_files()
 
 
 def _prometheus_config(target: str, alertmanager: str, rules: list[str]) -> dict[str, Any]:

@@ -31,12 +31,7 @@ from tidegauge.cli.command_settings import (
 )
 from tidegauge.cli.input_errors import InputErrors
 from tidegauge.cli.terminal import ByteProgress, print_line, total_bytes
-from tidegauge.coding_agents.session_files import (
-    AGENTS,
-    find_sessions,
-    guess_agent,
-    read_session,
-)
+from tidegauge.coding_agents.agents import SESSIONS, find_sessions, guess_agent
 from tidegauge.coding_agents.session_transcript import SessionError
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import StepSink
@@ -97,8 +92,8 @@ def _score(value: Any) -> Score:
 
 
 def _agent(value: Any) -> str:
-    if value not in (*AGENTS, "auto"):
-        raise ValueError(f"{value!r} is not known; use {', '.join(AGENTS)} or auto")
+    if value not in (*SESSIONS, "auto"):
+        raise ValueError(f"{value!r} is not known; use {', '.join(SESSIONS)} or auto")
     return str(value)
 
 
@@ -112,7 +107,7 @@ class InputSettings:
         SettingType("AGENT", _agent),
         None,
         "The files are sessions of this coding agent, or in this format, or folders with them: "
-        f"{', '.join(AGENTS)}; auto finds out from their content.",
+        f"{', '.join(SESSIONS)}; auto finds out from their content.",
         "--from",
     )
 
@@ -387,7 +382,7 @@ def _session_lines(session: Path, agent: str, found: Counter[str]) -> Iterator[L
         return
     found[known] += 1
     try:
-        for part in read_session(session, known):
+        for part in SESSIONS[known].read(session):
             if part.error is not None:
                 yield Fault(source, part.number, part.error)
             for number, line in enumerate(part.lines):

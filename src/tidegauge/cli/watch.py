@@ -34,6 +34,7 @@ from tidegauge.cli.page_settings import PRICES_HELP, RUNBOOKS_HELP
 from tidegauge.cli.price_file import read_prices
 from tidegauge.cli.server_settings import set_on_signal, usable_port
 from tidegauge.cli.terminal import print_line
+from tidegauge.coding_agents.agents import SESSIONS, SETTINGS, titles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
 _HOST: Final = "127.0.0.1"
 _IDLE_CHECK_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 1.0
+_WITHOUT_HOOKS: Final = [
+    name for name, kind in SESSIONS.items() if kind.folder is not None and name not in SETTINGS
+]
 
 
 def parse_folders(text: Any) -> str:
@@ -122,16 +126,15 @@ class WatchSettings:
     max_runs: int = setting(COUNT, 1_000, "Limit of open runs.")
 
 
-@click.command()
-@settings_options(WatchSettings, "TIDEGAUGE_WATCH")
-def watch(settings: WatchSettings) -> None:
-    """Watch the coding agents of this machine: what they do, whether they loop, what that costs.
+@click.command(
+    help=f"""
+    Watch the coding agents of this machine: what they do, whether they loop, what that costs.
 
-    Install the hooks once with 'tidegauge hook install'. Then every session of Codex CLI, Gemini
-    CLI, Qwen Code, opencode, Copilot CLI and Claude Code is shown here while this command runs.
-    Without it, the hooks do nothing. Sessions without hooks, also of OpenHands and mini-swe-agent,
-    are only observed, in the files that the agents write. Nothing leaves this machine, unless you
-    ask for --spans.
+    Install the hooks once with 'tidegauge hook install'. Then every session of
+    {titles(SETTINGS)} is shown
+    here while this command runs. Without it, the hooks do nothing. Sessions without hooks, also of
+    {titles(_WITHOUT_HOOKS)}, are only observed, in the files that the agents
+    write. Nothing leaves this machine, unless you ask for --spans.
 
     \b
     Examples:
@@ -146,10 +149,12 @@ def watch(settings: WatchSettings) -> None:
     SIGTERM and Ctrl-C: end all runs, exit code 0. Exit code 1: cannot listen; 2: wrong usage, or
     another watcher is at work.
     """
+)
+@settings_options(WatchSettings, "TIDEGAUGE_WATCH")
+def watch(settings: WatchSettings) -> None:
+    """The command."""
     from tidegauge.cli.watch_view import WatchView
-    from tidegauge.coding_agents.answer_tokens import AnswerTokens
-    from tidegauge.coding_agents.endpoint import HookEndpoint
-    from tidegauge.coding_agents.places import watch_folder
+    from tidegauge.coding_agents.endpoint import HookEndpoint, watch_folder
     from tidegauge.coding_agents.sessions import HookSessions, SessionLimits
 
     stop = set_on_signal()
@@ -164,9 +169,11 @@ def watch(settings: WatchSettings) -> None:
         on_loop = None if notices is None else notices.add
         view = WatchView(pipeline, policy, contents=settings.contents, on_loop=on_loop)
         limits = SessionLimits(settings.max_runs, settings.idle_seconds)
-        tokens = AnswerTokens if settings.transcripts else None
         sessions = HookSessions(
-            pipeline.recorder, limits, tokens=tokens, traced=settings.spans != "off"
+            pipeline.recorder,
+            limits,
+            tokens=settings.transcripts,
+            traced=settings.spans != "off",
         )
         closing.callback(sessions.close)
         tails = _tails(settings, pipeline, sessions)

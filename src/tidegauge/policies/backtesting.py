@@ -3,6 +3,8 @@
 Repeatedly, some successful runs of a group are drawn to learn the threshold, and every other run of
 the group is judged by it: no run is both, and with ``by_task``, no task. Every score is judged on
 the same draws, so that they can be compared. The rules to beat are step counts alone.
+
+Needs ``pip install '.[backtest]'``.
 """
 
 from __future__ import annotations
@@ -12,14 +14,18 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
-from tidegauge.errors import ConfigurationError
+from tidegauge.errors import ConfigurationError, MissingExtraError
 from tidegauge.policies.calibration import Guarantee
 from tidegauge.policies.net_effect import Costs
 from tidegauge.policies.trace import RunTrace
+
+try:
+    import numpy as np
+    from numpy.typing import NDArray
+except ModuleNotFoundError as error:
+    raise MissingExtraError("numpy", extra="backtest") from error
 
 BASELINES: Final = ("steps", "steps_begun")
 """The scores that all others are compared with: steps completed so far, and steps begun."""

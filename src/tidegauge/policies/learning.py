@@ -8,6 +8,8 @@ comes. Own runs of an agent weigh most, runs of the other agents of its task gro
 The stagnation is hardly penalised, and a half of it is added, so that with few runs the score is
 close to it. The threshold must come from tasks that the score has not seen: :func:`learn` leaves
 out half of them.
+
+Needs ``pip install '.[learn]'``.
 """
 
 from __future__ import annotations
@@ -18,10 +20,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-import numpy as np
 import orjson
 import xxhash
-from numpy.typing import NDArray
 
 from tidegauge.errors import ConfigurationError, MissingExtraError
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
@@ -29,6 +29,12 @@ from tidegauge.policies.learned_score import FORMAT, WORDS, LearnedWeights, Numb
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.features import FEATURES, RunFeatures
 from tidegauge.streaming_metrics.packed_runs import PackedRuns
+
+try:
+    import numpy as np
+    from numpy.typing import NDArray
+except ModuleNotFoundError as error:
+    raise MissingExtraError("numpy", extra="learn") from error
 
 BUCKETS: Final = 256
 """Into how many buckets the words of each kind go."""

@@ -1,4 +1,4 @@
-"""The listener for OTLP over gRPC. Needs the extra ``tidegauge[serve]``.
+"""The listener for OTLP over gRPC.
 
 gRPC hands over requests as bytes: the request handler decodes them, and forwards them unchanged.
 
@@ -17,7 +17,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tidegauge.errors import MissingExtraError
+import grpc  # type: ignore[import-untyped]
+from google.protobuf.any_pb2 import Any as AnyMessage  # type: ignore[import-untyped]
+from google.protobuf.duration_pb2 import Duration  # type: ignore[import-untyped]
+from google.rpc.error_details_pb2 import RetryInfo  # type: ignore[import-untyped]
+from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
+
 from tidegauge.net.listener import Listener, Tls
 from tidegauge.receivers.decoding import MalformedRequestError, Signal
 from tidegauge.receivers.request_handler import (
@@ -28,16 +33,6 @@ from tidegauge.receivers.request_handler import (
     TooLargeError,
     decompress,
 )
-
-try:
-    import grpc  # type: ignore[import-untyped]
-except ModuleNotFoundError as error:
-    raise MissingExtraError("grpcio", extra="serve") from error
-
-from google.protobuf.any_pb2 import Any as AnyMessage  # type: ignore[import-untyped]
-from google.protobuf.duration_pb2 import Duration  # type: ignore[import-untyped]
-from google.rpc.error_details_pb2 import RetryInfo  # type: ignore[import-untyped]
-from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 
 _PACKAGE: Final = "opentelemetry.proto.collector"
 _GZIP: Final = b"\x1f\x8b"

@@ -72,7 +72,6 @@ class Receiver:
 
     Raises:
         ConfigurationError: the TLS files, the token or the forwarding settings cannot be used.
-        MissingExtraError: grpcio is needed and not installed.
         OSError: a listener cannot listen on its address.
     """
 

@@ -21,7 +21,12 @@ import xxhash
 
 from tidegauge.events import Call, ToolDeclaration
 from tidegauge.safety.guard import guarded
-from tidegauge.streaming_metrics.normalise import DEFAULT_KINDS, Normalise
+from tidegauge.streaming_metrics.normalise import (
+    DEFAULT_KINDS,
+    Normalise,
+    Volatile,
+    VolatileArguments,
+)
 from tidegauge.values import (
     MAX_TEXT,
     Identities,
@@ -303,7 +308,12 @@ def _recorded(start: bytes, text: str) -> Digests:
 def _both(start: bytes, data: bytes, normaliser: Normaliser | None) -> Digests:
     """The digests of a text behind ``start``, which is not normalised."""
     kinds: list[str] = []
-    found = data if normaliser is None else without_noise(data, normaliser, kinds)
+    kind = type(normaliser)
+    found: bytes | None = data
+    if kind is Volatile or kind is VolatileArguments:  # as nearly always: a call less
+        found = normaliser.replaced(data, kinds)  # type: ignore[union-attr]
+    elif normaliser is not None:
+        found = without_noise(data, normaliser, kinds)
     exact = _digest(start + data)
     if found is data:
         return exact, None, (), data

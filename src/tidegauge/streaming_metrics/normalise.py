@@ -6,6 +6,7 @@ A result that carries a timestamp is new every time, and hides a loop from compa
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import Final, get_args
 
 import xxhash
@@ -84,6 +85,8 @@ class Normalise:
     'page <number> of <number>, <number>:<number>:<number>'
     """
 
+    _finds = staticmethod(noise_in_text)
+
     def __init__(self, *kinds: NoiseKind, max_length: int = 65_536) -> None:
         chosen = kinds or DEFAULT_KINDS
         unknown = set(chosen) - set(get_args(NoiseKind))
@@ -97,6 +100,9 @@ class Normalise:
         )
         self.max_length: Final = max_length
         self._numbers = "numbers" in self.kinds
+        self._find: Callable[[bytes], list[Noise]] = self._finds
+        if len(self.kinds) < len(DEFAULT_KINDS):
+            self._find = functools.partial(_chosen, self.kinds)
 
     def __call__(self, text: str) -> str:
         """The text with its placeholders."""
@@ -133,11 +139,9 @@ class Normalise:
         beginning."""
         return self._find(data[: _boundary(data, self.max_length)])
 
-    def _find(self, data: bytes) -> list[Noise]:
-        found = noise_in_text(data)
-        if found and len(self.kinds) < len(DEFAULT_KINDS):
-            return [one for one in found if one.kind in self.kinds]
-        return found
+
+def _chosen(kinds: Sequence[NoiseKind], data: bytes) -> list[Noise]:
+    return [one for one in noise_in_text(data) if one.kind in kinds]
 
 
 def _replaced(data: bytes, found: list[Noise]) -> bytes:
@@ -181,12 +185,13 @@ class Volatile(Normalise):
 
     def __init__(self, *, max_length: int = 16_384) -> None:
         super().__init__(max_length=max_length)
-        self.arguments: Final = _VolatileArguments(max_length=max_length)
+        self.arguments: Final = VolatileArguments(max_length=max_length)
 
 
-class _VolatileArguments(Normalise):
-    def _find(self, data: bytes) -> list[Noise]:
-        return noise_in_arguments(data)
+class VolatileArguments(Normalise):
+    """What is left out of arguments: see :class:`Volatile`."""
+
+    _finds = staticmethod(noise_in_arguments)
 
 
 @functools.cache
