@@ -142,10 +142,6 @@ def _alerts_page(url: str, waits: Callable[[], bool]) -> str:
     """Where this Prometheus shows its alerts, once it answers: Debian's has only the classic pages.
 
     Its address without a path, if it does not answer in time.
-
-    Args:
-        url: its address.
-        waits: waits for a moment; returns whether to try again.
     """
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     until = time.monotonic() + _TIMEOUT_SECONDS
@@ -257,9 +253,6 @@ def webhook(take: Callable[[Notice], object]) -> Iterator[str]:
     """Listen for Alertmanager's notices until the block ends; gives the webhook's URL.
 
     The URL contains a secret, so that no other user of this machine can send notices.
-
-    Args:
-        take: gets each notice, in a thread of the listener.
     """
     secret = f"/{secrets.token_urlsafe()}"
 

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from tidegauge.errors import ConfigurationError
-from tidegauge.net.deadline import TimedSocket
+from tidegauge.net.bounded_server import TimedSocket
 from tidegauge.receivers.decoding import Encoding
 
 _NO_HEADERS: Final[Mapping[str, str]] = {}

@@ -31,6 +31,8 @@ class SharedRun(OpenRun):
         stop_seen: whether this code was given a decision to stop, and may end the run.
     """
 
+    _shares = True
+
     def __init__(
         self,
         recorded: RecordedRun,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from tidegauge.runs.turn_calls import SavedArguments, Turn, TurnCall, same_arguments
 from tidegauge.values import canonical_digest
@@ -47,6 +47,13 @@ class FailedRun(NamedTuple):
     call: object
     whole: bool
     end: Callable[[], None]
+
+
+FirstTurns: TypeAlias = list[tuple[Any, Turn]]
+"""What nearly all tasks need to remember, until one is tried again: their turns, and the trackers
+of those. Kept by the adapter, which makes :class:`Attempts` of them when it asks for more."""
+
+MAX_FIRST_TURNS: Final = 100
 
 
 class Attempts:
@@ -144,12 +151,7 @@ class Attempts:
             self._calls += len(turn.calls)
 
     def find(self, tracker: _Tracker, calls: Sequence[tuple[str, object]]) -> list[Any] | None:
-        """The calls of an earlier attempt that are made again; ``None``, they are new.
-
-        Args:
-            tracker: of their run.
-            calls: names and arguments.
-        """
+        """The calls of an earlier attempt that are made again; ``None``, they are new."""
         attempts: Attempts | None = self
         while attempts is not None:
             for turn in islice(attempts._again.get(tracker, ()), _MAX_AHEAD):

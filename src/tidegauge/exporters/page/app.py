@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
     from tidegauge.exporters.page.runs import Digest
-    from tidegauge.streaming_metrics.event_log import EventLog
+    from tidegauge.streaming_metrics.step_history import EventLog
 
 _FOLDER: Final = "/page/"
 _HEADERS: Final = [

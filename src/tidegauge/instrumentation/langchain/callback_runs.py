@@ -78,13 +78,13 @@ class CallbackRuns(RunMap[int, AgentRun]):
         """The scope of an open chain or tool."""
         if run_id is None:
             return None
-        if self._postponed:
+        if self.postponed:
             self.open_postponed(run_id)
-        return self._scopes.get(run_id.int)
+        return self.scopes.get(run_id.int)
 
     def leave_chain(self, run_id: UUID) -> Scope | None:
         """A chain has ended: its scope. A run that nothing happened in is opened first."""
-        if self._postponed:
+        if self.postponed:
             self.open_postponed(run_id)
         return self.leave(run_id.int)
 
@@ -208,29 +208,19 @@ class CallbackRuns(RunMap[int, AgentRun]):
         run.end(**ending)
 
     def postpone(self, root: UUID, postponed: Postponed) -> None:
-        """Open a run later: when its graph reports its checkpoint, or something happens in it.
-
-        Args:
-            root: callback id of its root chain.
-            postponed: opens it.
-        """
+        """Open a run later: when its graph reports its checkpoint, or something happens in it."""
         with here.critical, self._lock:
-            self._postponed[root.int] = postponed
-            if len(self._postponed) > _MAX_POSTPONED:
-                self._postponed.popitem(last=False)
+            self.postponed[root.int] = postponed
+            if len(self.postponed) > _MAX_POSTPONED:
+                self.postponed.popitem(last=False)
 
     def is_postponed(self, root: UUID) -> bool:
         """Whether a run is opened later."""
-        return root.int in self._postponed
+        return root.int in self.postponed
 
     def name_postponed(self, root: UUID, metadata: Mapping[str, Any]) -> None:
-        """The first chain of a run begins, which is opened later: it may name the run.
-
-        Args:
-            root: callback id of its root chain.
-            metadata: what came with the first chain.
-        """
-        postponed = self._postponed.get(root.int)
+        """The first chain of a run begins, which is opened later: it may name the run."""
+        postponed = self.postponed.get(root.int)
         if postponed is not None and postponed.unnamed:
             self.open_postponed(root, agent=run_starts.entrypoint_name(metadata))
 
@@ -245,22 +235,22 @@ class CallbackRuns(RunMap[int, AgentRun]):
             agent: its agent; ``None``, the name of its root chain.
         """
         with here.critical, self._lock:
-            postponed = self._postponed.pop(root.int, None)
+            postponed = self.postponed.pop(root.int, None)
         if postponed is not None:
             postponed.opening(checkpoint or postponed.checkpoint, agent)
 
     def resume_postponed(self, root: UUID, checkpoint: str | None) -> None:
         """A graph reports the checkpoint from which it continues."""
         with here.critical, self._lock:
-            postponed = self._postponed.get(root.int)
+            postponed = self.postponed.get(root.int)
             if postponed is not None and postponed.unnamed:
-                self._postponed[root.int] = postponed._replace(checkpoint=checkpoint)
+                self.postponed[root.int] = postponed._replace(checkpoint=checkpoint)
                 return
         self.open_postponed(root, checkpoint)
 
     def _reset_after_fork(self) -> None:
         super()._reset_after_fork()
-        self._postponed: OrderedDict[int, Postponed] = OrderedDict()
+        self.postponed: OrderedDict[int, Postponed] = OrderedDict()
 
     def _open_now(
         self,
@@ -371,7 +361,7 @@ class CallbackRuns(RunMap[int, AgentRun]):
         """A branch becomes a run, with all that is open in it."""
         before, branch.run = branch.run, run
         for key in tuple(before.open_ids):
-            scope = self._scopes.get(key)
+            scope = self.scopes.get(key)
             if isinstance(scope, OpenChain) and scope.is_in(branch):
                 before.open_ids.pop(key, None)
                 choice = before.choices.pop(key, None)
@@ -382,23 +372,17 @@ class CallbackRuns(RunMap[int, AgentRun]):
                     run.open_ids[key] = None
 
     def _move_nested(self, agent: NestedChain, root: OpenChain, run: AgentRun) -> None:
-        """An agent inside a tool becomes a run, with all that is open in it.
-
-        Args:
-            agent: its root chain, which is in the tool.
-            root: the same, in the run.
-            run: the run.
-        """
+        """An agent inside a tool becomes a run, with all that is open in it."""
         before, opened = agent.run, {agent.key: root}
         before.open_ids.pop(agent.key, None)
         for key in tuple(before.open_ids):
-            chain = self._scopes.get(key)
+            chain = self.scopes.get(key)
             if not isinstance(chain, NestedChain) or chain.parent is None:
                 continue
             parent = opened.get(chain.parent.key)
             if parent is not None:
                 before.open_ids.pop(key, None)
-                opened[key] = chain.opened(run, parent)
+                opened[key] = chain.opened(parent)
                 self.enter(key, opened[key])
 
 

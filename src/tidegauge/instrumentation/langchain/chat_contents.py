@@ -49,10 +49,6 @@ def prompt_of(messages: object, parameters: object) -> Prompt | None:
     """What a chat model is shown; ``None``, it is not known.
 
     The system messages at the beginning are the instructions.
-
-    Args:
-        messages: the messages.
-        parameters: the invocation parameters of the model.
     """
     if not is_a(messages, list):
         return None

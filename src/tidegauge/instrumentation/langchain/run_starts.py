@@ -58,11 +58,7 @@ def root_run(
 
 
 def entrypoint_name(metadata: Mapping[str, Any]) -> str | None:
-    """The name of the function that a graph consists of, if it is one of the functional API.
-
-    Args:
-        metadata: what came with the first chain of the graph.
-    """
+    """The name of the function that a graph consists of, if it is one of the functional API."""
     triggers = metadata.get("langgraph_triggers")
     if type(triggers) is not tuple or len(triggers) != 1 or label(triggers[0]) != _ENTRY:
         return None
@@ -100,14 +96,7 @@ def child_run(
 def branch_run(
     inputs: object, metadata: Mapping[str, Any], *, name: object, around: Scope
 ) -> RunStarted:
-    """The run of a branch of an agent's run, named after its node, else after its chain.
-
-    Args:
-        inputs: the input of its chain.
-        metadata: what came with its chain.
-        name: name of its chain.
-        around: where it branches off.
-    """
+    """The run of a branch of an agent's run, named after its node, else after its chain."""
     node = label(metadata.get("langgraph_node")) or label(name) or ""
     outer = around.run.recorded.event
     return RunStarted(

@@ -27,7 +27,7 @@ def save_agent_run(run: AgentRun) -> dict[str, Any]:
         "span_id": run.recorded.event.span_id,
         "steps": run.recorded.steps,
         "turns": run.turns.state(),
-        "nodes": run.model_nodes,
+        "nodes": sorted(run.asking),
         "continues": run.continues,
         "idle_seconds": run.idle_seconds,
         "tasks": {task: done.state() for task, done in run.interrupted_tasks.items()},
@@ -54,7 +54,7 @@ def _load(
     key = (thread, agent, place, task)
     run = AgentRun(_NO_ROOT, recorded, {}, key=key, idle_seconds=state["idle_seconds"])
     run.turns.load(state["turns"])
-    run.model_nodes = state["nodes"]
+    run.asking = set(state["nodes"])
     run.continues = state["continues"]
     for inside in state["inside"]:
         run.waiting.append(_load(recorder, saved, inside, run))

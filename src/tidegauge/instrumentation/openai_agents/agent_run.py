@@ -142,13 +142,7 @@ def open_root_run(
 
 
 def open_child_run(root: str, name: str, *, around: Scope) -> AgentRun:
-    """Open the run of an agent inside a run: as a tool, or in a guardrail.
-
-    Args:
-        root: id of its span.
-        name: the agent.
-        around: where it happens.
-    """
+    """Open the run of an agent inside a run: as a tool, or in a guardrail."""
     outer = around.run.recorded.event
     event = RunStarted(
         run=new_run_id(),

@@ -214,7 +214,7 @@ class TidegaugeTracingProcessor(TracingProcessor):
                 if isinstance(data, GenerationSpanData)
                 else parsing.response_parameters(data)
             )
-            run.models[key] = run.recorded.start_chat(request, inside=scope.tool_span)
+            run.models[key] = run.recorded.spans.start_chat(request, inside=scope.tool_span)
 
     def _end_model(
         self, span: Span[Any], answer: parsing.ModelAnswer, request: ModelRequest, scope: Scope
@@ -222,7 +222,7 @@ class TidegaugeTracingProcessor(TracingProcessor):
         run = scope.run
         chat = run.models.pop(span.span_id, None)
         if chat is not None:
-            run.recorded.end_chat(
+            run.recorded.spans.end_chat(
                 chat,
                 answer.response,
                 answer=self._said(span.span_data, answer) if run.recorded.shows_contents else None,
@@ -256,7 +256,7 @@ class TidegaugeTracingProcessor(TracingProcessor):
     def _start_tool(self, key: str, name: str, run: AgentRun) -> None:
         call = run.turns.begin(name)
         if run.traced:
-            call.span = run.recorded.start_tool(
+            call.span = run.recorded.spans.start_tool(
                 call.name,
                 call_id=call.id,
                 signals=call.turn.signals,
@@ -294,7 +294,7 @@ class TidegaugeTracingProcessor(TracingProcessor):
         ended = time.time_ns()
         decision = run.turns.end(call, result, arguments=arguments)
         if run.traced:
-            run.recorded.end_tool(
+            run.recorded.spans.end_tool(
                 call.span,
                 result.outcome,
                 parsing.tool_failure(result, span.error),

@@ -1,8 +1,8 @@
-"""Checks of settings: each field of a dataclass by its annotation.
+"""Kinds of settings: what a value must be, for :func:`~tidegauge.configure` and the command line.
 
-The annotation, as it is written, names a :class:`ValueKind` in a table. ``X | None`` also takes
-``None``, ``Iterable[X]`` a list (kept as a tuple), ``Mapping[str, X]`` a mapping by name (kept as
-a dict).
+:func:`check_fields` checks each field of a dataclass by its annotation. The annotation, as it is
+written, names a :class:`ValueKind` in a table. ``X | None`` also takes ``None``, ``Iterable[X]`` a
+list (kept as a tuple), ``Mapping[str, X]`` a mapping by name (kept as a dict).
 """
 
 from __future__ import annotations
@@ -45,6 +45,38 @@ class ValueKind(NamedTuple):
 
 
 Kinds: TypeAlias = Mapping[str, ValueKind]
+
+
+class Range(NamedTuple):
+    """Finite numbers from ``low`` to ``high``; ``exclusive``, without these two.
+
+    >>> str(Range(1)), str(Range(0, 65_535)), str(Range(0, 1, exclusive=True))
+    ('1 or more', '0 to 65535', 'more than 0 and less than 1')
+    >>> math.inf in Range(1), 0.0 in Range(0, exclusive=True), 10**400 in Range(1)
+    (False, False, True)
+    """
+
+    low: int
+    high: int | None = None
+    exclusive: bool = False
+
+    def __contains__(self, number: object) -> bool:
+        if not isinstance(number, int | float) or number in (math.inf, -math.inf):
+            return False
+        if self.exclusive and number in (self.low, self.high):
+            return False
+        return self.low <= number and (self.high is None or number <= self.high)
+
+    def __str__(self) -> str:
+        if self.exclusive:
+            below = "" if self.high is None else f" and less than {self.high}"
+            return f"more than {self.low}{below}"
+        return f"{self.low} or more" if self.high is None else f"{self.low} to {self.high}"
+
+
+COUNTS: Final = Range(1)
+PORTS: Final = Range(0, 65_535)
+SHARES: Final = Range(0, 1)
 
 
 def check_fields(made: Any, kinds: Kinds) -> None:
@@ -145,28 +177,45 @@ def function(use: str) -> ValueKind:
     return ValueKind(use, read)
 
 
-def whole(least: int, most: float = math.inf, use: str | None = None) -> ValueKind:
-    """An integer of any type but ``bool``, within limits."""
+def whole(taken: Range, use: str | None = None) -> ValueKind:
+    """An integer of any type but ``bool``, in a range."""
 
     def read(value: Any) -> int:
         number = operator.index(value)
-        if isinstance(value, bool) or not least <= number <= most:
+        if isinstance(value, bool) or number not in taken:
             raise ValueError
         return number
 
-    return ValueKind(use or f"a whole number of {least} or more", read)
+    return ValueKind(use or f"a whole number of {taken}", read)
+
+
+def one_of(*values: str) -> ValueKind:
+    """One of these texts."""
+
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or value not in values:
+            raise ValueError
+        return value
+
+    return ValueKind(" or ".join(f'"{one}"' for one in values), read)
+
+
+def _real(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError
+    return float(value)
 
 
 def _seconds(value: Any) -> float:
-    number = float(value)
-    if isinstance(value, bool) or not isinstance(value, Real) or not number > 0:
+    number = _real(value)
+    if not number > 0:  # endless is a time, too
         raise ValueError
     return number
 
 
 def _share(value: Any) -> float:
-    number = float(value)
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= number <= 1:
+    number = _real(value)
+    if number not in SHARES:
         raise ValueError
     return number
 
@@ -187,7 +236,7 @@ def _items(value: Any) -> Iterable[tuple[Any, Any]]:
 KINDS: Final[Kinds] = {
     "bool": instance_of(bool, "True or False"),
     "str": instance_of(str, "a text"),
-    "Count": whole(1),
+    "Count": whole(COUNTS),
     "Seconds": ValueKind("a number of seconds, more than 0", _seconds),
     "Share": ValueKind("a share from 0 to 1", _share),
 }

@@ -6,14 +6,20 @@ agent did for one task, so it is one run, also if its user says something more t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
+from tidegauge.coding_agents.known_agent import KnownAgent, Sessions
+from tidegauge.coding_agents.session_files import SessionPart, read_object
 from tidegauge.coding_agents.session_transcript import (
     Record,
+    SessionError,
     SessionTranscript,
     listed,
     mapping,
+    mappings,
     parsed_time,
     text_in,
     total_of,
@@ -31,7 +37,6 @@ class AtifTranscript(SessionTranscript):
 
     @classmethod
     def recognizes(cls, record: Record) -> bool:
-        """Whether this is the object of a whole file."""
         return str(record.get("schema_version")).startswith("ATIF-")
 
     def read(self, record: Record) -> None:
@@ -51,20 +56,18 @@ class AtifTranscript(SessionTranscript):
         spent = mapping(record.get("metrics"))
         tokens = total_of(spent.get("prompt_tokens"), spent.get("completion_tokens"))
         chosen: dict[str, Call] = {}
-        for number, given in enumerate(map(mapping, listed(record.get("tool_calls")))):
+        for number, given in enumerate(mappings(record.get("tool_calls"))):
             call = Call(text_in(given, "function_name") or "tool", given.get("arguments"))
             chosen[text_in(given, "tool_call_id") or f"#{number}"] = call
         self.choose(chosen, tokens=tokens, time=time)
-        for result in map(mapping, listed(mapping(record.get("observation")).get("results"))):
+        for result in mappings(mapping(record.get("observation")).get("results")):
             # A terminal shows what all calls of a step have written: that is the last one's.
             call_id = text_in(result, "source_call_id") or next(reversed(chosen), "")
             if "content" in result:
                 self.observe(call_id, CallResult(_text(result["content"]), None))
 
 
-def read_trajectory(
-    whole: Record, session: str, *, level: int = 0
-) -> Iterator[list[dict[str, Any]]]:
+def _lines_of(whole: Record, session: str, *, level: int = 0) -> Iterator[list[dict[str, Any]]]:
     """The lines of a trajectory, step by step, then those of the sub-agents in it.
 
     Args:
@@ -77,19 +80,42 @@ def read_trajectory(
     transcript = AtifTranscript(ids[0] or ids[1] or session)
     transcript.name = text_in(about, "name")
     transcript.model = text_in(about, "model_name")
-    for step in map(mapping, listed(whole.get("steps"))):
+    for step in mappings(whole.get("steps")):
         yield transcript.take(step)
     yield transcript.close()
     if level < _MAX_LEVELS:
         for number, inner in enumerate(listed(whole.get("subagent_trajectories")), start=1):
             inside = f"{transcript.session}-{number}"
-            yield from read_trajectory(mapping(inner), inside, level=level + 1)
+            yield from _lines_of(mapping(inner), inside, level=level + 1)
 
 
 def _text(content: Any) -> Any:
     """Text, also if it has parts; with a picture in it, the parts as they are."""
-    parts = [mapping(part) for part in listed(content)]
+    parts = mappings(content)
     texts = [part.get("text") for part in parts]
     if not parts or not all(isinstance(text, str) for text in texts):
         return content
     return "\n".join(map(str, texts))
+
+
+def _read_file(path: Path) -> Iterator[SessionPart]:
+    whole = read_object(path)
+    if whole is None or not AtifTranscript.recognizes(whole):
+        raise SessionError("it is no trajectory in ATIF: it has no schema_version of ATIF")
+    for number, lines in enumerate(_lines_of(whole, path.stem), start=1):
+        yield SessionPart(lines, number)
+    yield SessionPart([], 1, os.path.getsize(path))
+
+
+ATIF: Final = KnownAgent(
+    "atif",
+    "ATIF",
+    sessions=Sessions(
+        AtifTranscript,
+        ("*trajectory*.json",),
+        reader=_read_file,
+        whole=True,
+        note="trajectories of [Harbor](https://harborframework.com/docs/trajectory-format) and "
+        "others; one is a run, and so is each sub-agent in it",
+    ),
+)
