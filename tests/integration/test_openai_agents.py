@@ -613,17 +613,14 @@ async def test_runs_at_once_do_not_mix(
     assert len({span.context.trace_id for span in seen.spans}) == 50
 
 
+PROCESSOR = "instrumentation.openai_agents.tracing_processor.TidegaugeTracingProcessor"
+
+
 @pytest.mark.parametrize(
     ("method", "where"),
     [
-        (
-            "instrumentation.openai_agents.tracing_processor.TidegaugeTracingProcessor._start_model",
-            "on_span_start",
-        ),
-        (
-            "instrumentation.openai_agents.tracing_processor.TidegaugeTracingProcessor._end_tool",
-            "on_span_end",
-        ),
+        (f"{PROCESSOR}._start_model", "on_span_start"),
+        (f"{PROCESSOR}._end_tool", "on_span_end"),
         ("runs.turns.TurnTracker.next_turn", "on_span_start"),
         ("instrumentation.openai_agents.hooks.TidegaugeRunHooks._guards", "on_llm_end"),
     ],
