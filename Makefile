@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO_READY := $(VENV)/.demo
 TEST_READY := $(VENV)/.test
+DOCS_READY := $(VENV)/.docs
 READY := $(VENV)/.ready
 
 PEERS_VENV := .venv-peers
@@ -47,14 +48,15 @@ help:
 	@echo "make evidence  what the preset stops in recorded runs: DATA=FOLDER"
 	@echo "make bench-instructions  both in instructions (valgrind), which other load does not change"
 	@echo "make soak    tidegauge serve at half its speed, then under traffic without end: is its memory bounded?"
-	@echo "make dashboards  regenerate Grafana dashboards and Prometheus rules from the catalog"
+	@echo "make dashboards  generate Grafana dashboards and Prometheus rules from the catalog"
 	@echo "make dashboards-types  check them against Grafana's schema (npm)"
 	@echo "make dashboards-preview  draw them with Grafana's libraries over a real Prometheus (npm, chromium)"
 	@echo "make backends  traces in Phoenix and MLflow, with pictures (downloads them; chromium)"
 	@echo "make format  format the code with ruff"
 	@echo "make clean   remove .venv and caches"
 
-# install(EXTRAS): install tidegauge with extras into .venv; create .venv if it is missing.
+# install(EXTRAS): install tidegauge with extras into .venv; create .venv if it is missing. Python compiles
+# what is imported; uv and pip need not compile everything.
 define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "tidegauge needs Python 3.11 or newer: make PYTHON=python3.12" >&2; exit 2; }
@@ -64,7 +66,7 @@ define install
 	  uv pip install --quiet --python $(BIN)/python -e '.[$(1)]'; \
 	else \
 	  { [ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV); } && \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(1)]'; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[$(1)]'; \
 	fi
 	@touch $@
 endef
@@ -78,9 +80,12 @@ $(TEST_READY): $(INPUTS)
 	$(call install,test)
 	@touch $(DEMO_READY)
 
+$(DOCS_READY): $(INPUTS)
+	$(call install,docs)
+
 $(READY): $(INPUTS)
 	$(call install,dev)
-	@touch $(DEMO_READY) $(TEST_READY)
+	@touch $(DEMO_READY) $(TEST_READY) $(DOCS_READY)
 
 demo: $(DEMO_READY)
 	@$(BIN)/tidegauge demo $(ARGS)
@@ -177,7 +182,7 @@ check-code: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	$(BIN)/codespell *.md docs src tests examples benchmarks
+	$(BIN)/codespell *.md docs src tests examples benchmarks dashboards
 	$(BIN)/proselint check --config docs/_site/proselint.json *.md $$(find docs examples -name '*.md')
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
@@ -188,10 +193,10 @@ check-types: $(READY)
 check-docs: $(READY)
 	$(MKDOCS) build
 
-docs: $(READY)
+docs: $(DOCS_READY)
 	@$(MKDOCS) build
 
-docs-serve: $(READY)
+docs-serve: $(DOCS_READY)
 	@$(MKDOCS) serve --dev-addr 127.0.0.1:8000
 
 bench: $(READY)
@@ -236,8 +241,7 @@ soak: $(READY)
 	@$(BIN)/python -m benchmarks soak $(ARGS)
 
 dashboards: $(READY)
-	@$(BIN)/tidegauge dashboards --out dashboards
-	@$(BIN)/tidegauge rules --out dashboards/rules
+	@$(BIN)/python -m dashboards
 
 dashboards-types:
 	@cd dashboards/schema && npm install --no-package-lock --silent && npm run --silent check

@@ -12,8 +12,9 @@ import pytest
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
-# What makes the site needs more than the tests.
-collect_ignore = [] if find_spec("mkdocs") else ["docs/_site"]
+collect_ignore = ["dashboards/preview", "dashboards/__main__.py"]  # programs
+if not find_spec("mkdocs"):  # which makes the site, and needs more than the tests
+    collect_ignore.append("docs/_site")
 
 pytest_plugins = ["support.servers", "support.recorded_otlp"]
 

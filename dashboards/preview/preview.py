@@ -24,9 +24,10 @@ from pictures import served, take_picture
 from prometheus import prometheus
 
 import tidegauge
+import tidegauge.dashboards
 
-BOARDS: Final = Path(__file__).parents[1]
-IMAGES: Final = BOARDS.parent / "docs" / "images"
+BOARDS: Final = Path(tidegauge.dashboards.__file__).parent
+IMAGES: Final = Path(__file__).parents[2] / "docs" / "images"
 
 WIDTH: Final = 1500
 CELL_HEIGHT: Final = 38

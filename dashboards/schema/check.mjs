@@ -8,7 +8,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const here = dirname(fileURLToPath(import.meta.url));
-const boards = process.argv[2] ?? join(here, "..");
+const boards = process.argv[2] ?? join(here, "..", "..", "src", "tidegauge", "dashboards");
 const build = join(here, "build");
 const kinds = {
   stat: ["stat/panelcfg/x/StatPanelCfg", false],

@@ -19,9 +19,9 @@ from shown import write
 
 from tidegauge.cli.main import cli
 from tidegauge.worlds import GridWorld
-from tidegauge.worlds.attempts import Recording
 from tidegauge.worlds.document_world import SCRIPTS, Desk, DocumentWorld, play
-from tidegauge.worlds.grid_agents import GRID_AGENTS
+from tidegauge.worlds.grid import GRID_AGENTS
+from tidegauge.worlds.task_graph import Recording
 
 HERE: Final = Path(__file__).parent
 TASKS: Final = 20

@@ -33,7 +33,7 @@ def page(file: Path) -> list[str]:
 
 def panels(name: str, rows: int) -> list[str]:
     """The titles of the first rows of a dashboard, and of their panels."""
-    board = json.loads((ROOT / "dashboards" / f"{name}.json").read_text(encoding="utf-8"))
+    board = json.loads((PACKAGE / "dashboards" / f"{name}.json").read_text(encoding="utf-8"))
     titles: list[str] = []
     for panel in board["panels"]:
         rows -= panel["type"] == "row"

@@ -66,7 +66,8 @@ EVICTED_RUNS: Final = MetricDefinition(
     "tidegauge_evicted_runs_total",
     "counter",
     "runs",
-    "Runs evicted because they were idle for too long, or too many were active.",
+    "Runs that were ended because they were idle for too long, or because there was no room: too "
+    "many were active, or they took too much memory.",
     labels=(),
 )
 DROPPED_EVENTS: Final = MetricDefinition(

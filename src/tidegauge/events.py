@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
-from tidegauge._checked import KINDS, Kinds, ValueKind, check_fields, function, whole
+from tidegauge.settings import KINDS, Kinds, Range, ValueKind, check_fields, function, whole
 
 Identity: TypeAlias = Hashable
 """Id of a place, an entity or a task: a string, or a tuple such as a grid cell ``(x, y)``."""
@@ -142,7 +142,7 @@ class ToolDeclaration:
         check_fields(self, _DECLARED)
 
 
-_STEPS: Final = whole(0)
+_STEPS: Final = whole(Range(0))
 
 
 def _allowance(poll: Any) -> bool | int | timedelta:
@@ -272,6 +272,7 @@ class RunEnded:
             not known yet.
         policy: the calibrated thresholds that applied to it; ``None``, there were none.
         refused_calls: how many of its calls were refused, if the sink counts none itself.
+        evicted: whether it was ended because it was idle for too long, or there was no room for it.
     """
 
     run: str
@@ -283,6 +284,7 @@ class RunEnded:
     children: tuple[str, ...] = ()
     policy: PolicyInForce | None = None
     refused_calls: int = 0
+    evicted: bool = False
 
 
 class RunSummary(NamedTuple):

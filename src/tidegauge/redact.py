@@ -2,7 +2,8 @@
 
 Loops are then detected in a receiver, and contents never leave the process: equal contents have
 equal digests (HMAC-SHA256). What a receiver needs stays: what a span is, names of agents, models
-and tools, ids, roles, names of arguments, numbers of tokens, and types of exceptions.
+and tools, ids, roles, names of arguments, numbers of tokens, types of exceptions, and where the
+process runs. What may be a content and is not known is replaced.
 
 This module uses nothing but OpenTelemetry: you can copy it to where tidegauge is not installed.
 """
@@ -18,8 +19,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, Status
 
 _MAX_PARSED: Final = 1 << 20
@@ -35,10 +38,30 @@ _TOKEN: Final = re.compile(
 """What literals consist of. No comments, formatted texts, operators: nothing that hides others."""
 _MAX_TOKENS: Final = 20_000
 
-_AGENTS: Final = re.compile(
-    r"gen_ai\.|llm\.|ai\.|openinference\.|traceloop\.|langfuse\.|langsmith\.|mlflow\.|pydantic_ai\."
-    r"|gcp\.vertex\.agent\.|crew_|task_|smolagents\.|agent[._]|tool[._]|lmnr\.|logfire\."
+# What follows is written from the conventions, by test_convention_facts.py.
+_STARTS: Final = (
+    "agent.",
+    "agent_",
+    "ai.",
+    "crew_",
+    "gcp.vertex.agent.",
+    "gen_ai.",
+    "langfuse.",
+    "langsmith.",
+    "llm.",
+    "lmnr.",
+    "logfire.",
+    "mlflow.",
+    "openinference.",
+    "pydantic_ai.",
+    "smolagents.",
+    "task_",
+    "tool.",
+    "tool_",
+    "traceloop.",
 )
+# End of what is written.
+_AGENTS: Final = re.compile("|".join([*map(re.escape, _STARTS), r"tidegauge\.task$"]))
 _CONTENTS: Final = re.compile(
     r"(^|[._-])(inputs?|outputs?|prompts?|completions?|messages|arguments|args|kwargs|tool_calls?"
     r"|questions?|answers?|contents?|generations?|reasoning|thoughts?|instructions|observations?"
@@ -49,12 +72,35 @@ conventions that are not known here: such a span is taken for an agent's, too. T
 of its attributes are replaced, except those of the conventions for other things."""
 _NO_AGENT: Final = re.compile(r"(db|messaging|faas)\.")
 """More conventions for other things, whose contents are replaced on an agent's span only."""
-_OTHERS: Final = re.compile(
-    r"(http|url|server|client|network|code|service|telemetry|deployment|thread|otel|process"
-    r"|host|k8s|cloud|rpc|session|tidegauge(?!\.task$))\."
+_GIVEN: Final = re.compile(r"[._](body|payload|parameters?)(\.|$)")
+"""Words of theirs for contents that are replaced everywhere."""
+_TRAFFIC: Final = r"http|url|server|client|network|rpc|user_agent|tidegauge(?!\.task$)"
+_DEPLOYMENT: Final = (
+    r"code|service|telemetry|deployment|thread|otel|process|host|k8s|cloud|session|container|os"
+    r"|device"
 )
-_BODY: Final = re.compile(r"[._](body|payload|contents?|messages?|arguments|text)$")
-"""Last words of theirs that hold contents all the same."""
+_OTHERS: Final = re.compile(rf"({_TRAFFIC}|{_DEPLOYMENT})\.")
+_WITHOUT_CONTENTS: Final = re.compile(rf"({_DEPLOYMENT})\.")
+"""Of these, an attribute with a word for contents in its name is not the convention's, or is
+``process.command_args``."""
+_BODY: Final = re.compile(
+    r"[._](body|payload|contents?|messages?|arguments|text|command_line)$"
+    r"|^process\.environment_variable\.|^url\.(query|fragment)$"
+)
+"""Words of theirs that hold contents all the same."""
+_URL: Final = re.compile(r"url\.(full|original)|http\.(url|target)")
+"""Of an address, the query may hold what a tool looks for."""
+_ERROR: Final = re.compile(
+    r"(^|[._])(exception|error)[._](message|stack|stacktrace|stack_trace|details?|description)$"
+    r"|status_description$"
+)
+"""What is said of an error, which may quote contents."""
+_WORD: Final = re.compile(r"[\w.:/@+~=,#-]{0,128}", re.ASCII)
+"""A text that is no free text: an id, a version, an address, a name of code."""
+_LONGEST_NAME: Final = 256
+"""Characters of a name that may have spaces in it; what is longer is a text."""
+_EVENTS: Final = frozenset({"First Token Stream Event"})
+"""Names of events that have spaces, of instrumentations that are known."""
 _METADATA: Final = re.compile(r"(^|\.)(metadata|association\.properties)\.")
 """Metadata that users give: only what frameworks put there stays."""
 _KNOWN_METADATA: Final = re.compile(
@@ -65,7 +111,7 @@ _SAFE: Final = re.compile(
     r"|namespace|operation|template)$"
 )
 """Last words of attributes that hold no contents."""
-_SAFE_NAMES: Final = frozenset({"gen_ai.system", "llm.system"})
+_SAFE_NAMES: Final = frozenset({"gen_ai.system", "llm.system", "exception.escaped"})
 _SAFE_KEYS: Final = frozenset(
     {
         *("role", "type", "name", "id", "index", "lc", "model", "status", "is_error"),
@@ -114,7 +160,7 @@ class Redaction:
     Args:
         key: the secret; left out, a random one. Digests of several processes are only equal if
             they have the same key.
-        keep: names of attributes that stay as they are.
+        keep: names of attributes, events and scopes that stay as they are.
 
     >>> result = {"gen_ai.tool.name": "look", "gen_ai.tool.call.result": "no key"}
     >>> Redaction(b"secret").attributes(result)
@@ -138,33 +184,51 @@ class Redaction:
         found = hmac.new(self._key, data.encode("utf-8", "surrogatepass"), "sha256")
         return f"sha:{found.hexdigest()[:32]}"
 
-    def attributes(self, attributes: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Attributes of a span or an event, with digests for contents."""
-        given = dict(attributes or {})
-        if not _is_of_agent(given):
-            return given
-        return {name: self._attribute(name, value) for name, value in given.items()}
-
-    def event(
-        self, name: str, attributes: Mapping[str, Any] | None, *, agent: bool
+    def attributes(
+        self, attributes: Mapping[str, Any] | None, *, agent: bool | None = None
     ) -> dict[str, Any]:
-        """Attributes of an event or a link; ``agent``: it is on the span of an agent."""
-        given = dict(attributes or {})
-        if not agent and not _is_of_agent(given):
-            return given
-        if name == "exception":
-            return {
-                key: self.digest(value)
-                if key in ("exception.message", "exception.stacktrace")
-                else value
-                if key.startswith("exception.")
-                else self._attribute(key, value)
-                for key, value in given.items()
-            }
-        return {key: self._attribute(key, value) for key, value in given.items()}
+        """Attributes with digests for contents.
 
-    def _attribute(self, name: str, value: Any) -> Any:
-        if name in self._keep or isinstance(value, bool | int | float) or _is_safe(name):
+        Args:
+            attributes: of a span, an event, a link, a scope or a resource.
+            agent: whether they are of the span of an agent, where every text that is not known is
+                replaced, and not only those that are free texts; left out, it is found out.
+
+        >>> deployment = {"service.name": "shop", "team": "search", "note": "Call Ann at home"}
+        >>> Redaction(b"secret").attributes(deployment, agent=False)["team"]
+        'search'
+        >>> Redaction(b"secret").attributes(deployment, agent=False)["note"]
+        'sha:60bc3ffc2cd8fe03afafed4d1000ec06'
+        """
+        given = dict(attributes or {})
+        agent = _is_of_agent(given) if agent is None else agent
+        return {name: self._attribute(name, value, agent=agent) for name, value in given.items()}
+
+    def name(self, name: str) -> str:
+        """The name of an event or a scope; one with spaces may be made of a content.
+
+        >>> Redaction(b"secret").name("gen_ai.choice")
+        'gen_ai.choice'
+        >>> Redaction(b"secret").name("asked: where is the key?")
+        'sha:2d5c5bf010ad56a8fe4a2d32fa0b7469'
+        """
+        if name in self._keep or name in _EVENTS or _WORD.fullmatch(name):
+            return name
+        return self.digest(name)
+
+    def span_name(self, name: str) -> str:
+        """The name of a span: it has spaces by convention, but is one line, and not long."""
+        return name if len(name) <= _LONGEST_NAME and name.isprintable() else self.digest(name)
+
+    def _attribute(self, name: str, value: Any, *, agent: bool) -> Any:
+        if name in self._keep or isinstance(value, bool | int | float):
+            return value
+        if _ERROR.search(_words(name)):
+            return self.digest(value) if value else value
+        if isinstance(value, str) and _URL.fullmatch(name):
+            address, *query = re.split(r"[?#]", value, maxsplit=1)
+            return "?".join([address, *map(self.digest, query)])
+        if (_is_safe(name) and _is_name(value)) or (not agent and _is_fact(name, value)):
             return value
         last = name.rpartition(".")[2]
         if isinstance(value, str):
@@ -271,14 +335,14 @@ class Redaction:
 
 
 class RedactingExporter(SpanExporter):
-    """Exports spans with digests in place of contents.
+    """Exports spans with digests in place of contents, also in what is around them.
 
-    A span whose contents cannot be replaced is exported without attributes and events.
+    A span whose contents cannot be replaced is exported without attributes, events and links.
 
     Args:
         exporter: gets the spans.
         key: the secret, see :class:`Redaction`; processes of one fleet share it.
-        keep: names of attributes that stay as they are.
+        keep: names of attributes, events and scopes that stay as they are.
 
     >>> from opentelemetry.sdk.trace.export import ConsoleSpanExporter
     >>> exporter = RedactingExporter(ConsoleSpanExporter(), key=b"secret")
@@ -289,6 +353,7 @@ class RedactingExporter(SpanExporter):
     ) -> None:
         self._exporter = exporter
         self._redaction = Redaction(key, keep=keep)
+        self._resource = (_NO_RESOURCE, _NO_RESOURCE)  # the last one, and what it became
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Export spans without their contents."""
@@ -303,48 +368,62 @@ class RedactingExporter(SpanExporter):
         return self._exporter.force_flush(timeout_millis)
 
     def _redacted(self, span: ReadableSpan) -> ReadableSpan:
+        known: dict[str, Any] = {"name": "", "resource": _NO_RESOURCE}
         with suppress(Exception):  # anything may be on a span
-            agent = _is_of_agent(span.attributes or {})
-            status, description = span.status, span.status.description
-            if agent and description:
-                status = Status(status.status_code, self._redaction.digest(description))
-            events = [
-                Event(
-                    one.name,
-                    self._redaction.event(one.name, one.attributes, agent=agent),
-                    one.timestamp,
-                )
-                for one in span.events
-            ]
-            links = [
-                Link(one.context, self._redaction.event("", one.attributes, agent=agent))
-                for one in span.links
-            ]
-            attributes = self._redaction.attributes(span.attributes)
-            return _copy(span, status, attributes, events, links)
-        return _copy(span, Status(span.status.status_code), {}, (), ())
+            known["name"] = self._redaction.span_name(span.name)
+            known["resource"] = self._redacted_resource(span.resource)
+            known["instrumentation_scope"] = self._redacted_scope(span.instrumentation_scope)
+            said = span.status.description
+            status = Status(span.status.status_code, self._redaction.digest(said) if said else None)
+            agent = _is_of_agent(span.attributes or {}) or None
+            attributes = self._redaction.attributes
+            return _copy(
+                span,
+                **known,
+                status=status,
+                attributes=attributes(span.attributes, agent=agent),
+                events=[
+                    Event(
+                        self._redaction.name(one.name),
+                        attributes(one.attributes, agent=agent or _is_agents(one.name)),
+                        one.timestamp,
+                    )
+                    for one in span.events
+                ],
+                links=[
+                    Link(one.context, attributes(one.attributes, agent=agent)) for one in span.links
+                ],
+            )
+        return _copy(span, **known, status=Status(span.status.status_code))
+
+    def _redacted_resource(self, given: Resource) -> Resource:
+        last, found = self._resource
+        if last is not given:  # a process has one
+            attributes = self._redaction.attributes(given.attributes, agent=False)
+            found = Resource(attributes, self._redaction.name(given.schema_url))
+            self._resource = given, found
+        return found
+
+    def _redacted_scope(self, given: InstrumentationScope | None) -> InstrumentationScope | None:
+        return given and InstrumentationScope(
+            self._redaction.name(given.name),
+            self._redaction.name(given.version or ""),
+            self._redaction.name(given.schema_url or ""),
+            self._redaction.attributes(given.attributes, agent=False),
+        )
 
 
-def _copy(
-    span: ReadableSpan,
-    status: Status,
-    attributes: Mapping[str, Any],
-    events: Sequence[Event],
-    links: Sequence[Link],
-) -> ReadableSpan:
+_NO_RESOURCE: Final = Resource({})
+
+
+def _copy(span: ReadableSpan, **others: Any) -> ReadableSpan:
     return ReadableSpan(
-        span.name,
-        span.context,
-        span.parent,
-        span.resource,
-        attributes,
-        events,
-        links,
-        span.kind,
-        status=status,
+        context=span.context,
+        parent=span.parent,
+        kind=span.kind,
         start_time=span.start_time,
         end_time=span.end_time,
-        instrumentation_scope=span.instrumentation_scope,
+        **others,
     )
 
 
@@ -367,6 +446,11 @@ def _is_of_agent(attributes: Mapping[str, Any]) -> bool:
     )
 
 
+def _is_agents(event: str) -> bool | None:
+    """Whether an event is of an agent by its name; else its attributes decide."""
+    return True if _AGENTS.match(event) else None
+
+
 def _words(name: str) -> str:
     """A name in lower case, with an underscore where a word begins.
 
@@ -383,20 +467,60 @@ def _is_safe(name: str) -> bool:
     (True, True, False)
     >>> _is_safe("http.request.method"), _is_safe("rpc.request.body")
     (True, False)
+    >>> _is_safe("process.pid"), _is_safe("process.command_args")
+    (True, False)
     """
     metadata = _METADATA.search(name)
     if metadata:
         return bool(_KNOWN_METADATA.match(name, metadata.end()))
-    if name in _SAFE_NAMES or (_OTHERS.match(name) and not _BODY.search(_words(name))):
+    words = _words(name)
+    if name in _SAFE_NAMES:
         return True
-    return bool(_SAFE.search(_words(name.rpartition(".")[2])))
+    if _OTHERS.match(name) and not _BODY.search(words):
+        return not (_WITHOUT_CONTENTS.match(name) and _CONTENTS.search(words))
+    return bool(_SAFE.search(words.rpartition(".")[2]))
+
+
+def _is_fact(name: str, value: object) -> bool:
+    """Whether an attribute beside those of an agent's span holds no contents, as far as known.
+
+    >>> _is_fact("db.query.text", "SELECT 1"), _is_fact("db.query.parameter.0", "key")
+    (True, False)
+    >>> _is_fact("team", "search"), _is_fact("team", "Ann and Bob"), _is_fact("acme.prompt", "find")
+    (True, False, False)
+    """
+    words = _words(name)
+    if _NO_AGENT.match(name):
+        return not _GIVEN.search(words)
+    if _OTHERS.match(name) or _AGENTS.match(name) or _CONTENTS.search(words):
+        return False
+    texts = value if isinstance(value, list | tuple) else (value,)
+    return all(
+        one is None
+        or isinstance(one, bool | int | float)
+        or (isinstance(one, str) and _WORD.fullmatch(one))
+        for one in texts
+    )
+
+
+def _is_name(value: object) -> bool:
+    """Whether this can be a name, an id and the like, or several of them: no long text.
+
+    >>> _is_name("The finder of keys"), _is_name(["stop"]), _is_name("find the key " * 99)
+    (True, True, False)
+    """
+    if isinstance(value, str):
+        return len(value) <= _LONGEST_NAME or not re.search(r"\s", value)
+    if isinstance(value, list | tuple):
+        return all(map(_is_name, value))
+    return value is None or isinstance(value, bool | int | float)
 
 
 def _is_safe_value(key: str, value: object) -> bool:
     """Whether this is an id, a name, a role and the like in a message or a call."""
     if isinstance(value, list):
         return key == "id" and all(isinstance(one, str) for one in value)
-    return isinstance(value, str | int | float) and key in _SAFE_KEYS
+    return isinstance(value, str | int | float) and key in _SAFE_KEYS and _is_name(value)
 
 
 def _is_shaped(value: Mapping[str, Any], *, result: bool) -> bool:

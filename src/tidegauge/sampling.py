@@ -18,11 +18,11 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-from tidegauge._checked import KINDS, checked
 from tidegauge._sampling_counts import sampling_counts
 from tidegauge._span_copy import SpanCopy
-from tidegauge.safety.critical import here, reset_after_fork
+from tidegauge.safety.critical import here, interrupted, reset_after_fork
 from tidegauge.safety.guard import guarded
+from tidegauge.settings import KINDS, checked
 from tidegauge.tracer import conventions as names
 
 DEFAULT_SAMPLE: Final = 0.01
@@ -207,6 +207,7 @@ class TroubledSpanProcessor(SpanProcessor):
     def _begin(self, name: str, trace_id: int, span_id: int) -> None:
         """A run that no other is around; or one that continues after it waited for a person."""
         self._expire()
+        nested = interrupted()  # a thread may be starting: the next run starts another
         with here.critical, self._lock:
             run = self._suspended.pop(name, None)
             if run is None:
@@ -215,17 +216,14 @@ class TroubledSpanProcessor(SpanProcessor):
             run.root = span_id
             run.ids.append(span_id)
             self._of_span[span_id] = run
-            missing = self._thread is None
-            if missing:
+            if not nested and (self._thread is None or not self._thread.is_alive()):
                 self._thread = threading.Thread(
                     target=self._work, name="tidegauge-sampling", daemon=True
                 )
-            thread = self._thread
-        if missing and thread is not None:
-            with suppress(RuntimeError):  # the interpreter exits: the shutdown sends what waits
-                thread.start()
-        elif len(self._waiting) == 1:
-            self._wake.put(None)
+                with suppress(RuntimeError):  # the interpreter exits: the shutdown sends what waits
+                    self._thread.start()
+            elif len(self._waiting) == 1:
+                self._wake.put(None)
 
     def _run_ended(self, run: _Run, span_id: int, attributes: Any) -> None:
         """The span of a run has ended: the outermost one decides. Call it with the lock."""
@@ -300,6 +298,9 @@ class TroubledSpanProcessor(SpanProcessor):
 
     def _work(self) -> None:
         """Give the batch processor what is queued, as fast as the exporter takes it."""
+        with here.critical, self._lock:
+            if self._thread is not threading.current_thread():
+                return  # an exception has interrupted its start, and there is another one
         wake = self._wake
         while not self._closed:
             with suppress(Empty):

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc  # type: ignore[import-untyped]
 import pytest
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.system
 MEGABYTE = 2**20
 SIZE = 15 * MEGABYTE
 SENDERS = 4
+MANY_SENDERS = 30
 MAX_RESIDENT = 1024 * MEGABYTE
 """Well below what the documentation promises; the cases here take a quarter of it."""
 
@@ -83,6 +85,17 @@ def test_over_grpc(bomb: str, serve: Server) -> None:
     codes = grpc.StatusCode
     assert codes.RESOURCE_EXHAUSTED in answers
     assert answers <= {codes.RESOURCE_EXHAUSTED, codes.UNAVAILABLE}
+
+
+def test_large_requests_at_once_over_grpc(tmp_path: Path) -> None:
+    """What gRPC itself holds while they arrive is part of the limit for all of them."""
+    body = field(31, bytes(SIZE))
+    codes = grpc.StatusCode
+    with serving(tmp_path) as server, ThreadPoolExecutor(MANY_SENDERS) as threads:
+        answers = set(threads.map(lambda _: server.send_raw_grpc(body), range(MANY_SENDERS)))
+        assert answers <= {codes.OK, codes.UNAVAILABLE}
+        assert codes.OK in answers
+        assert server.peak_bytes < 300 * MEGABYTE
 
 
 DECODING = """

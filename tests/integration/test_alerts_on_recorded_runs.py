@@ -22,10 +22,11 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from dashboards.alerts import ALERTS
 from support.history import knowing
 from support.prometheus import Prometheus, find_binary
 from support.recorded_fleet import Fleet, RecordedRun, Trouble, recorded
-from tidegauge.dashboards import ALERTS, rule_files
+from tidegauge.dashboards import rule_files
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 

@@ -13,13 +13,13 @@ import pytest
 from support.requirements import missing
 from tidegauge.cli.watch import default_rules
 from tidegauge.coding_agents.agents import AGENTS
-from tidegauge.coding_agents.codex_sessions import CodexTranscript
-from tidegauge.coding_agents.hook_events import HookEvent
+from tidegauge.coding_agents.codex import CodexTranscript
+from tidegauge.coding_agents.known_agent import HookEvent
 from tidegauge.coding_agents.sessions import HookSessions, SessionLimits
 from tidegauge.events import CallResult, Decision, Outcome, RunEnded, RunStarted, Step
 from tidegauge.pipeline import Pipeline
 from tidegauge.pipeline.settings import Settings
-from tidegauge.streaming_metrics.run_report import RunReport
+from tidegauge.streaming_metrics.snapshot import RunReport
 
 DATA = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[3] / "shared" / "data"))
 CAPTURED = DATA / "coding_agents"
@@ -74,6 +74,7 @@ def test_captured_hooks_have_their_steps_and_loops(case: str, pipeline: Pipeline
     kept = Kept(pipeline)
     name = case.partition("/")[0].partition("-")[0]
     agent = AGENTS[name]
+    assert agent.hook is not None
     for line in (CAPTURED / case).read_text().splitlines():
         captured = json.loads(line)
         now[0] = captured["t"]
@@ -82,7 +83,7 @@ def test_captured_hooks_have_their_steps_and_loops(case: str, pipeline: Pipeline
             _without_added_context(payload)
         assert sessions.receive(name, json.dumps(payload).encode()) == b""
         denied = _denial(captured.get("answer") or {})
-        event = agent.read(payload)
+        event = agent.hook.read(payload)
         if denied and event is not None and event.kind == "call" and "ignored" not in case:
             # The hook of the capture refused it: that is the result of the call.
             sessions.take(agent, event._replace(kind="result", result=CallResult(denied, True)))

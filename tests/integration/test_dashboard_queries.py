@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import pytest
 
 import tidegauge
+from dashboards.queries import wilson_interval
 from support.grafana import panels, reasons_to_be_empty
 from support.prometheus import Prometheus, Sample
 from support.servers import SharedPrometheus
 from tidegauge.dashboards import dashboard_files, rule_files
-from tidegauge.dashboards.queries import wilson_interval
 from tidegauge.events import Task
 from tidegauge.testing import capture
 

@@ -30,7 +30,7 @@ from tidegauge.instrumentation.extractors import (
 )
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 from tidegauge.safety.guard import internal_errors
-from tidegauge.streaming_metrics.run_report import RunReport
+from tidegauge.streaming_metrics.snapshot import RunReport
 from tidegauge.worlds.document_world import SCRIPTS, Desk, DocumentWorld, play
 
 SHOP = "https://shop.example/"

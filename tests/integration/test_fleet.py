@@ -42,7 +42,7 @@ from support.kafka import Kafka
 from support.processes import PATIENCE
 from support.recorded_otlp import COUNT, RecordedRun, requests
 from tidegauge import catalog
-from tidegauge.cli.replay_output import RecordedRuns
+from tidegauge.cli.replay import RecordedRuns
 from tidegauge.events import Decision, Outcome, Step, StepSink
 from tidegauge.policies import (
     Policy,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import random
 import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +13,7 @@ import orjson
 import pytest
 from confluent_kafka import Producer
 
-from support.fleet import entries, records, worker_command, working
+from support.fleet import CONFIG, entries, records, worker_command, working
 from support.kafka import Kafka
 from support.processes import PATIENCE
 from support.prometheus import free_port
@@ -62,6 +64,7 @@ POISONS = {
     "nothing": Poison("malformed", None),
     "a list": Poison("malformed", b"[1]"),
     "deep": Poison("malformed", b"[" * 100_000),
+    "elements": Poison("malformed", message(type="step", arguments=[{}] * 300_000)),
     "large": Poison("malformed", b"x" * 900_000),
     "huge": Poison("invalid", message(type="step", action="x" * 4 * MEGABYTE)),
     "another version": Poison("version", message(type="end", version=2)),
@@ -230,3 +233,23 @@ def test_a_policy_file_that_is_wrong_is_one_line(kafka: Kafka, topic: str, tmp_p
     [line] = done.stderr.splitlines()
     assert str(policy) in line
     assert done.returncode == 2
+
+
+def test_a_run_whose_snapshot_fits_in_no_message_goes_on(
+    kafka: Kafka, topic: str, tmp_path: Path
+) -> None:
+    """Its messages stay instead."""
+    create(kafka, topic)
+    chance, run = random.Random(1), WireRun(5)
+    ids = iter([f"{chance.getrandbits(64) | 1:016x}" for _ in range(20_000)])
+    messages = [
+        (TRACE.encode(), spans(*({**SPAN, "id": one} for one in itertools.islice(ids, 1_000))))
+        for _ in range(20)
+    ]
+    config = {**CONFIG, "message.max.bytes": 100_000}
+    with working(tmp_path, kafka, topic, config=config) as worker:
+        produce(kafka, topic, *messages, *of_run(run))
+        [entry] = entries(records(kafka, f"{topic}.summaries", 1)).values()
+        assert entry["steps"] == len(run.turns)
+        assert worker.value(catalog.WORKER_ABORTED.name) == 0
+        assert worker.stop() == 0, worker.log.read_text()

@@ -15,7 +15,7 @@ import yaml
 from confluent_kafka import Producer
 
 from support.commands import default_ports, given_settings
-from tidegauge.cli.secret_files import read_kafka_config
+from tidegauge.cli.server_settings import read_kafka_config
 
 ROOT = Path(__file__).parents[2]
 FILES = ROOT / "examples" / "fleet" / "kubernetes"

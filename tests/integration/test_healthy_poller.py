@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import tidegauge
-from tidegauge.cli.live_runs import LiveRunSink, LoopOnset
-from tidegauge.cli.run_tables import run_numbers
+from tidegauge.cli.live_runs import LiveRunSink, LoopOnset, run_numbers
 from tidegauge.events import ToolDeclaration
 from tidegauge.exporters.page import Asked, LiveReading
 from tidegauge.policies import DEFAULT_RULES, Rule

@@ -23,6 +23,8 @@ const calls = [{ toolCallId: "1", toolName: "look", input: '{"b": 1, "a": 2}' }]
 exporter.export([
   span({ "ai.toolCall.args": '{"a": 2, "b": 1}', "ai.operationId": "ai.toolCall" }),
   span({ "ai.response.toolCalls": JSON.stringify(calls) }),
+  span({ "ai.values": ["at home"], "ai.telemetry.metadata.note": "at home", "acme.note": "at home",
+    "ai.usage.inputTokens": 7, "gen_ai.response.finish_reasons": ["stop"] }),
 ], () => {});
 console.log(JSON.stringify(exported.map(({ name, attributes, events, status }) =>
   ({ name, attributes, events, status }))));
@@ -41,7 +43,10 @@ def test_the_exporter_replaces_contents_by_equal_digests_for_equal_contents(node
     module = (EXAMPLES / "redacting_exporter.mjs").as_uri()
     command = [node, "--input-type=module", "--eval", PROGRAM, module]
     ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    tool, model = json.loads(ran.stdout)
+    assert "at home" not in ran.stdout
+    tool, model, other = json.loads(ran.stdout)
+    assert other["attributes"]["ai.usage.inputTokens"] == 7
+    assert other["attributes"]["gen_ai.response.finish_reasons"] == ["stop"]
     digest = tool["attributes"]["ai.toolCall.args"]
     assert digest.startswith("sha:")
     assert tool["attributes"]["ai.operationId"] == "ai.toolCall"

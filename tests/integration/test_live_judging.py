@@ -17,9 +17,8 @@ from support.judged_runs import Judged, run_of, verdict
 from support.otlp_metrics import as_prometheus, ours
 from support.otlp_receiver import OtlpReceiver, grpc_receiver, http_receiver
 from support.scripted_model import ScriptedChatModel
-from tidegauge.diagnose.judges.competencies import COMPETENCIES
 from tidegauge.diagnose.judges.judging import Judging
-from tidegauge.diagnose.judges.rubric_judge import RubricJudge
+from tidegauge.diagnose.judges.rubric_judge import COMPETENCIES, RubricJudge
 from tidegauge.instrumentation.langchain import instrument, uninstrument
 from tidegauge.safety.guard import internal_errors
 from tidegauge.testing import capture

@@ -17,7 +17,6 @@ from playwright.sync_api import Browser, Locator, Page, expect
 import tidegauge
 from support.browser import Visit, chromium, visit
 from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
-from tidegauge.exporters.page import app
 from tidegauge.exporters.reading import visible
 from tidegauge.policies import Rule
 from tidegauge.testing import Capture, capture
@@ -458,30 +457,7 @@ def test_light_and_dark(browser: Browser, served: Capture, scheme: str, dark: bo
         assert is_dark(page) is not dark
 
 
-def test_without_the_chart_library_the_numbers_are_there(
-    browser: Browser, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(app, "CHART_PACKAGE", "no_such_package")
-    app._read.cache_clear()
-    try:
-        with (
-            serving() as served,
-            looking(browser, served) as opened,
-            tidegauge.run(agent="a") as run,
-        ):
-            go_round(run, rounds=3)
-            page = opened.page
-            expect(page.locator("#note")).to_have_text(
-                "No charts: pip install '.[page]' in a clone"
-            )
-            expect(page.locator("#sentence")).to_have_text("1 of 1 run is looping")
-            expect(page.locator("#trail-rows tr")).to_have_count(6)
-            assert page.locator("canvas").count() == 0
-    finally:
-        app._read.cache_clear()
-
-
-def test_with_the_chart_library_there_are_charts(browser: Browser, served: Capture) -> None:
+def test_there_are_charts(browser: Browser, served: Capture) -> None:
     with looking(browser, served) as opened, tidegauge.run(agent="a") as run:
         go_round(run, rounds=3)
         page = opened.page

@@ -3,6 +3,7 @@ a replay of all their recordings together; exemplars lead to traces."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -17,7 +18,8 @@ import pytest
 from click.testing import CliRunner
 
 from support.grafana import panels
-from support.prometheus import Prometheus, scraping
+from support.processes import without_otel
+from support.prometheus import Prometheus, free_port, scraping
 from tidegauge.cli.main import cli
 
 pytestmark = pytest.mark.system
@@ -344,3 +346,51 @@ def test_a_process_that_is_gone_counts_where_the_page_says_so(fleet: Fleet) -> N
     now = time.time()
     assert asked(fleet, title, at=now) == before
     assert asked(fleet, "Loop ratio", at=now) != pytest.approx(before)
+
+
+ON_ONE_PORT = """
+import logging, sys
+import tidegauge
+
+logging.basicConfig(level="INFO", stream=sys.stdout, format="%(message)s")
+agent, port, folder = sys.argv[1:]
+pipeline = tidegauge.configure(metrics_port=int(port), metrics_targets=folder)
+with tidegauge.run(agent=agent) as run:
+    run.act("look")
+    run.observe("dust")
+print(pipeline.metrics_url, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_two_agents_that_are_given_one_port_are_both_scraped(tmp_path: Path) -> None:
+    port, targets = free_port(), tmp_path / "targets"
+    with contextlib.ExitStack() as stack:
+        urls = []
+        for agent in ("first", "second"):
+            process = stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", ON_ONE_PORT, agent, str(port), str(targets)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    env=without_otel(),
+                )
+            )
+            stack.callback(process.stdin.close)
+            said = []
+            while not said or not said[-1].startswith("http"):
+                line = process.stdout.readline()
+                assert line
+                said.append(line.strip())
+            urls.append(said[-1])
+            in_use = f"tidegauge: port {port} is in use, so the metrics are at {urls[-1]}; "
+            assert said[:-1] == [f"{in_use}Prometheus finds them in {targets}"] * (len(urls) - 1)
+        assert urls[0] == f"http://127.0.0.1:{port}/metrics" != urls[1]
+        prometheus = stack.enter_context(scraping(None, tmp_path))
+        found = prometheus.wait_for("tidegauge_steps_total", lambda found: len(found) == 2)
+        scraped = {one.labels["agent"]: one.labels["instance"] for one in found}
+        hosts = [url.removeprefix("http://").removesuffix("/metrics") for url in urls]
+        assert scraped == dict(zip(("first", "second"), hosts, strict=True))
+        assert [one.value for one in found] == [1.0, 1.0]
+    assert list(targets.iterdir()) == []

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import tidegauge
 from tidegauge.cli.main import cli
-from tidegauge.cli.replay_output import RecordedRuns
+from tidegauge.cli.replay import RecordedRuns
 from tidegauge.errors import RunStopped
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, Signals
 from tidegauge.pipeline import EngineSink

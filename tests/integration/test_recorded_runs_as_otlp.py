@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from support.recorded_otlp import COUNT, RecordedRun, read_runs, replayed, requests
-from tidegauge.cli.replay_output import RecordedRuns
+from tidegauge.cli.replay import RecordedRuns
 from tidegauge.fleet.span_decoding import decode_spans
 from tidegauge.fleet.span_encoding import encode_spans
 from tidegauge.foreign_spans.span import SpanData

@@ -16,7 +16,7 @@ from benchmarks.policy_shift import (
     watched,
 )
 
-from tidegauge.dashboards import ALERTS
+from dashboards.alerts import ALERTS
 from tidegauge.policies.shift import SHIFTED
 
 pytestmark = pytest.mark.slow

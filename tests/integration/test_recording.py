@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import tidegauge
 from tidegauge.cli.main import cli
-from tidegauge.cli.replay_output import RecordedRuns
+from tidegauge.cli.replay import RecordedRuns
 from tidegauge.errors import ConfigurationError, RunStopped
 from tidegauge.events import RunEnded, RunStarted, Task
 from tidegauge.policies import Policy, Rule

@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import re
 import socket
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -23,8 +24,9 @@ from tidegauge.exporters.prometheus import MetricsServer
 from tidegauge.exporters.reading import Reader
 from tidegauge.fleet.decision_cache import DecisionCache
 from tidegauge.fleet.decisions_server import DecisionsServer
-from tidegauge.net.token import BearerToken
+from tidegauge.net.head import BearerToken
 from tidegauge.receivers.decoding import READ_LIMITS, MalformedRequestError
+from tidegauge.receivers.receiver import Receiver
 from tidegauge.receivers.request_handler import RequestHandler, decompress
 from tidegauge.safety.guard import internal_errors
 from tidegauge.streaming_metrics import Engine
@@ -426,3 +428,47 @@ def test_what_takes_too_long_is_counted() -> None:
     ):
         assert ask(_address(receiver.urls["http"]), b"POST /v1/tra") == [408]
         assert refused(receiver) == {"too_slow": 1}
+
+
+@contextlib.contextmanager
+def over_grpc(**more: Any) -> Iterator[tuple[Receiver, Callable[..., bytes]]]:
+    """A receiver, and how it is sent messages that come one by one."""
+    with (
+        testing.capture(),
+        receiving(http=None, grpc=HERE._replace(request_seconds=SECONDS), **more) as receiver,
+        grpc.insecure_channel(urlsplit(receiver.urls["grpc"]).netloc) as channel,
+    ):
+        yield (
+            receiver,
+            channel.stream_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export"),
+        )
+
+
+def nothing_until(over: threading.Event) -> Iterator[bytes]:
+    assert over.wait(30)
+    yield from ()
+
+
+def test_a_request_that_does_not_arrive_over_grpc_is_given_up_and_counted() -> None:
+    over = threading.Event()
+    try:
+        with over_grpc() as (receiver, export):
+            with pytest.raises(grpc.RpcError) as caught:
+                export(nothing_until(over), timeout=20)
+            assert caught.value.code() is grpc.StatusCode.CANCELLED
+            assert export(iter([b""]), timeout=10) == b""
+            assert refused(receiver) == {"too_slow": 1}
+    finally:
+        over.set()
+
+
+def test_a_sender_over_grpc_is_authorized_before_it_sends_anything() -> None:
+    over = threading.Event()
+    try:
+        with over_grpc(token="secret") as (receiver, export):
+            with pytest.raises(grpc.RpcError) as caught:
+                export(nothing_until(over), timeout=20)
+            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            assert refused(receiver) == {"unauthorized": 1}
+    finally:
+        over.set()

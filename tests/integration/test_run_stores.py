@@ -13,14 +13,17 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import orjson
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
 import tidegauge
+from support.interruptions import moments
 from support.judged_runs import Judged, verdict
 from support.langchain_agents import Reports, waiting
 from support.postgres import Postgres, postgres
@@ -29,14 +32,14 @@ from support.requirements import needs_fork
 from support.small_disk import small_disk
 from support.waiting_agent import INPUTS, invoke, waiting_agent
 from tidegauge import ConfigurationError, catalog, testing
-from tidegauge.diagnose.judges.competencies import COMPETENCIES
 from tidegauge.diagnose.judges.judging import Judging
-from tidegauge.diagnose.judges.rubric_judge import RubricJudge
+from tidegauge.diagnose.judges.rubric_judge import COMPETENCIES, RubricJudge
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 from tidegauge.pipeline import Pipeline, Settings, stored_runs
 from tidegauge.run_stores import RunStore, open_run_store
 from tidegauge.run_stores.postgres_store import PostgresRunStore
 from tidegauge.runs.current import set_recorder
+from tidegauge.runs.waiting_runs import WaitingRuns
 from tidegauge.safety.guard import internal_errors
 
 NEVER = 1e12
@@ -635,3 +638,19 @@ def test_processes_that_begin_at_once_make_one_table(server: Postgres) -> None:
     for thread in threads:
         thread.join()
     assert PostgresRunStore(url).take_expired(1e13) == [b"s"] * 8
+
+
+def test_an_interrupted_run_leaves_a_thread_that_saves(store: RunStore) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with testing.capture() as seen:
+        for moment in moments(raising=True):
+            stored = stored_runs.StoredRuns(
+                store, seen.pipeline.engine, cast("Any", None), WaitingRuns(), idle_seconds=9.0
+            )
+            run = SimpleNamespace(checkpoint="one", key="one")  # resumed: nothing is saved
+            with contextlib.suppress(KeyboardInterrupt):
+                moment.during(partial(stored.save, run, dict), interrupt)
+            stored.save(run, dict)
+            assert stored.flush(time.monotonic() + PATIENCE)

@@ -22,7 +22,12 @@ import pytest
 
 from support.hook_payloads import PAYLOADS, patient_hook
 from support.otlp_receiver import http_receiver
-from support.processes import stopped_in_the_end, wait_until_ready, without_otel
+from support.processes import (
+    logging_everything,
+    stopped_in_the_end,
+    wait_until_ready,
+    without_otel,
+)
 from support.requirements import needs
 
 pytestmark = needs(hasattr(socket, "AF_UNIX"), "this platform has no Unix sockets")
@@ -185,6 +190,51 @@ def test_with_act_it_nudges_refuses_and_stops(tmp_path: Path) -> None:
     assert "1 runs, 4 steps; nudged: 1, refused: 1, stopped: 0" in out
 
 
+CONTENTS = ("Read it", "missing.yaml", "No such file", "Done.")
+"""Of the sessions of these tests."""
+
+
+def test_no_content_of_a_session_leaves(tmp_path: Path) -> None:
+    recording = tmp_path / "runs.jsonl"
+    with http_receiver() as receiver:
+        variables = {
+            **logging_everything(tmp_path),
+            "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint,
+            "OTEL_BSP_SCHEDULE_DELAY": "100",
+        }
+        everywhere = ("--act", "--spans", "all", "--record-to", str(recording))
+        with watching(tmp_path, *everywhere, **variables) as watcher:
+            claude_session(tmp_path / ".claude" / "projects" / "shop" / "5e55-one.jsonl", 5)
+            for agent in ("codex", "gemini", "opencode"):
+                watcher.loop(agent, 4)
+            wait_until_ready(
+                watcher.process,
+                watcher.log,
+                lambda: "claude / 5e55-one: would have been" in watcher.log.read_text(),
+            )
+            found = re.search(r"metrics: (\S+)", watcher.log.read_text())
+            assert found is not None
+            paths = ["metrics", "", *(f"page/live?run={n}&rows=100&after=0" for n in range(1, 5))]
+            pages = []
+            for path in paths:
+                with urllib.request.urlopen(found[1].removesuffix("metrics") + path) as answer:
+                    pages.append(answer.read().decode())
+            out = watcher.stop()
+    left = {
+        "output": out,
+        **dict(zip(paths, pages, strict=True)),
+        "spans": str([(span.raw, span.resource) for span in receiver.spans]),
+        "recording": recording.read_text(),
+    }
+    # Every surface has something to say.
+    assert "DEBUG:" in out
+    assert all('"trail":[{"step":0,"tool":"' in page for page in pages[2:6])
+    assert "execute_tool" in left["spans"]
+    assert '"sha:' in left["recording"]
+    for where, text in left.items():
+        assert [content for content in CONTENTS if content in text] == [], where
+
+
 @pytest.mark.parametrize("spans", ["off", "all", "troubled"])
 def test_spans_are_exported_if_you_ask_for_them(tmp_path: Path, spans: str) -> None:
     with http_receiver() as receiver:
@@ -200,9 +250,6 @@ def test_spans_are_exported_if_you_ask_for_them(tmp_path: Path, spans: str) -> N
     looped = ["execute_tool run_shell_command"] * 4 + ["invoke_agent gemini"]
     healthy = ["execute_tool Bash", "invoke_agent codex"]
     assert names == {"off": [], "all": sorted(looped + healthy), "troubled": looped}[spans]
-    for span in receiver.spans:
-        assert "missing.yaml" not in str(span.attributes)
-        assert "Read it" not in str(span.attributes)
 
 
 def test_spans_without_an_address_end_with_one_line(tmp_path: Path) -> None:

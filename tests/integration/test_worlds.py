@@ -40,7 +40,7 @@ from tidegauge.worlds import (
     code_task,
     document_task,
 )
-from tidegauge.worlds.grid_agents import distances, explorer, optimal, oscillator, wanderer
+from tidegauge.worlds.grid import distances, explorer, optimal, oscillator, wanderer
 
 SEEDS = range(100)
 MAPS: list[dict[str, Any]] = [

@@ -16,16 +16,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.minutes]
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-DEVELOPMENT = {"dev", "test", "test-lowest"}
+DEVELOPMENT = {"dashboards", "dev", "docs", "test", "test-lowest"}
 EXTRAS = sorted(set(PROJECT["optional-dependencies"]) - DEVELOPMENT)
 
 IMPORTS = {
     "": ["tidegauge", "tidegauge.instrumentation.spans", "tidegauge.testing"],
-    "dashboards": ["tidegauge.dashboards"],
-    "demo": ["tidegauge.dashboards", "tidegauge.instrumentation.langchain"],
+    "backtest": ["tidegauge.policies.backtesting"],
+    "demo": ["tidegauge.instrumentation.langchain"],
+    "embeddings": ["tidegauge.streaming_metrics", "numpy"],
     "every": ["tidegauge.fleet.partition_worker", "tidegauge.instrumentation.openai_agents"],
-    "export": ["tidegauge.cli.table_files", "pyarrow.parquet"],
-    "inspect": ["tidegauge.coding_agents.session_files", "backports.zstd"],
+    "export": ["tidegauge.cli.export", "pyarrow.parquet"],
+    "inspect": ["tidegauge.coding_agents.agents", "backports.zstd"],
     "judge": ["tidegauge.diagnose.judges"],
     "kafka": ["tidegauge.fleet.decisions_reader"],
     "langchain": ["tidegauge.instrumentation.langchain", "tidegauge.testing.langchain"],
@@ -41,7 +42,7 @@ IMPORTS = {
 
 COMMANDS = {
     "": ["--help"],
-    "dashboards": ["dashboards", "--help"],
+    "backtest": ["backtest", "--help"],
     "demo": ["demo", "--help"],
     "export": ["export", "--help"],
     "inspect": ["replay", "--help"],

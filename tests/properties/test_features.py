@@ -22,7 +22,7 @@ from tidegauge.policies.learning import BUCKETS, ExampleSink, FeatureTable, Fitt
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.clues import clues_of_calls, clues_of_results, text_words
 from tidegauge.streaming_metrics.features import FEATURES
-from tidegauge.streaming_metrics.wording import words_of
+from tidegauge.streaming_metrics.fingerprint import words_of
 
 TASK = "find red shoes in src/shop.py"
 

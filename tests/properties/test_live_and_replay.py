@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tidegauge.cli.replay_output import RecordedRuns
+from tidegauge.cli.replay import RecordedRuns
 from tidegauge.events import (
     ABSENT,
     Call,

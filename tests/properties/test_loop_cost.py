@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from support.examples import examples
 from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
 from tidegauge.streaming_metrics import Engine
-from tidegauge.streaming_metrics.event_log import EventLog
 from tidegauge.streaming_metrics.records import IssuedStep
 from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start
+from tidegauge.streaming_metrics.step_history import EventLog
 
 from . import batch, streams
 

@@ -17,9 +17,9 @@ from support.examples import examples
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step, Task
 from tidegauge.streaming_metrics import Engine, RunReport
 from tidegauge.streaming_metrics.buckets import Buckets
-from tidegauge.streaming_metrics.group import Group
 from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start
+from tidegauge.streaming_metrics.snapshot import Group
 from tidegauge.streaming_metrics.totals import Totals
 
 PLACES = st.sampled_from(["hall", "attic", ("cell", 2), ("cell", 3)])

@@ -147,7 +147,7 @@ def test_it_never_falls_below_the_steps_that_were_completed(events):
         elif isinstance(event, Outcome):
             signals = engine.step_observed(event)
         else:
-            drawn_runs.feed(cast(Any, engine), event)
+            drawn_runs.feed(cast("Any", engine), event)
         if signals is not None:
             assert STAGNATION.read(signals) >= SCORES["steps"].read(signals)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dashboards.queries import QueryScope, total
 from support.prometheus import find_binary
-from tidegauge.dashboards.queries import QueryScope, total
 from tidegauge.streaming_metrics.loops import LOOP_STEPS
 
 pytestmark = pytest.mark.system

@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 import yaml
 
+from dashboards.alerts import ALERTS
+from dashboards.ratios import recording_groups
 from support.prometheus import find_binary
-from tidegauge.dashboards import ALERTS, dashboard_files, rule_files
-from tidegauge.dashboards.ratios import recording_groups
+from tidegauge.dashboards import dashboard_files, rule_files
 
 pytestmark = pytest.mark.system
 
 HERE = Path(__file__).parent
 STORIES = sorted(HERE.glob("*_test.yaml"))
-FOLDER = "../../dashboards/rules/"
-RULES = sorted((HERE.parents[1] / "dashboards" / "rules").glob("*.yaml"))
+FOLDER = "../../src/tidegauge/dashboards/rules/"
+RULES = sorted((HERE.parents[1] / "src" / "tidegauge" / "dashboards" / "rules").glob("*.yaml"))
 
 
 def promtool(*arguments: object) -> None:

@@ -13,8 +13,8 @@ import pytest
 from support.wire_runs import WireRun, request
 from tidegauge import testing
 from tidegauge.fleet import partition
-from tidegauge.fleet.fields import MessageError
 from tidegauge.fleet.kafka_records import Message
+from tidegauge.fleet.message_json import MessageError
 from tidegauge.fleet.partition import Partition
 from tidegauge.fleet.sink import FleetSink
 from tidegauge.fleet.span_encoding import encode_spans

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from support.other_spans import Listener
-from tidegauge import testing
+from tidegauge import redact, testing
 from tidegauge.events import RunStarted
 from tidegauge.foreign_spans.convention_reader import read_span
-from tidegauge.foreign_spans.span import ModelSpan, SpanData, ToolSpan
+from tidegauge.foreign_spans.span import Attributes, ModelSpan, SpanData, ToolSpan
 from tidegauge.receivers.assembly import ASSEMBLY_LIMITS, Assembly
 
 BATCHINGS = ("one", "each", "0.2", "1", "5")
@@ -41,6 +41,42 @@ def load(path: Path) -> list[SpanData]:
     """The spans of a file, in the order of their ends."""
     spans = [parsed(json.loads(line)) for line in path.read_text().splitlines()]
     return sorted(spans, key=lambda span: span.end)
+
+
+def with_canaries(span: SpanData, canary: str) -> SpanData:
+    """A span with this instead of its contents, but for what conventions define."""
+    return span._replace(
+        attributes=_with(canary, span.attributes),
+        description=span.description and canary,
+        events=[(name, _with(canary, attributes)) for name, attributes in span.events],
+    )
+
+
+def _with(canary: str, attributes: Attributes) -> dict[str, Any]:
+    return {
+        name: value if redact._is_safe(name) else _value_with(canary, value)
+        for name, value in attributes.items()
+    }
+
+
+def _value_with(canary: str, value: Any) -> Any:
+    if isinstance(value, str):
+        found = redact._parsed(value)
+        return canary if found is None else json.dumps(_value_with(canary, found))
+    if isinstance(value, list | tuple):
+        return [_value_with(canary, one) for one in value]
+    if isinstance(value, dict):
+        return {
+            key: one if _holds_no_content(key) else _value_with(canary, one)
+            for key, one in value.items()
+        }
+    return value
+
+
+def _holds_no_content(key: str) -> bool:
+    if redact._KNOWN_METADATA.match(key) or key.endswith(("_id", "Id")):
+        return True
+    return key in redact._SAFE_KEYS
 
 
 def with_equal_ids(path: Path) -> list[SpanData]:

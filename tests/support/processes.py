@@ -20,6 +20,17 @@ def without_otel(**variables: str) -> dict[str, str]:
     return {**clean, **variables}
 
 
+def logging_everything(folder: Path) -> dict[str, str]:
+    """Variables with which a Python program writes all log records to its standard error.
+
+    Args:
+        folder: where the file that it reads at its start is put.
+    """
+    start = "import logging\nlogging.basicConfig(level=logging.DEBUG)\n"
+    (folder / "sitecustomize.py").write_text(start)
+    return {"PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])}
+
+
 def run_python(code: str, *arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, with warnings as errors and without OpenTelemetry's variables.
 

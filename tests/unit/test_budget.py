@@ -40,6 +40,9 @@ OURS: Final = str(PACKAGE)
 
 Counts = dict[str, dict[str, int]]
 
+COMPREHENSIONS: Final = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
+"""They are functions in some versions of Python only."""
+
 SHORT: Final = 10
 LONG: Final = 30
 """Two run lengths: what the longer one calls more often belongs to its steps."""
@@ -52,8 +55,8 @@ def _counted() -> Iterator[Counter[CodeType]]:
 
     def seen(frame: FrameType, event: str, argument: object) -> None:
         code = frame.f_code
-        # Comprehensions are functions in some versions of Python only.
-        if event == "call" and code.co_filename.startswith(OURS) and code.co_name[0] != "<":
+        ours = code.co_filename.startswith(OURS)
+        if event == "call" and ours and code.co_name not in COMPREHENSIONS:
             calls[code] += 1
 
     threading.setprofile(seen)  # LangGraph runs tools in other threads

@@ -17,11 +17,11 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from support.element_bombs import JSON_BOMBS, PROTOBUF_BOMBS, field, request_of
-from tidegauge.coding_agents import inspect_logs, opencode_sessions, session_files, sessions
+from tidegauge.coding_agents import inspect_logs, opencode, session_files, sessions
 from tidegauge.coding_agents.session_transcript import parsed_arguments
 from tidegauge.errors import StepEventError
-from tidegauge.fleet.fields import MessageError
-from tidegauge.fleet.fields import json_object as kafka_object
+from tidegauge.fleet.message_json import MessageError
+from tidegauge.fleet.message_json import json_object as kafka_object
 from tidegauge.receivers.decoding import (
     MalformedRequestError,
     OverloadedRequestError,
@@ -207,7 +207,7 @@ JSON_DOORS: dict[str, Callable[[bytes], object]] = {
     "hooks": lambda text: sessions._read("claude", text),
     "a log of Inspect": in_a_log,
     "a session": session_files._parsed,
-    "a message of OpenCode": lambda text: opencode_sessions._object(text.decode()) or None,
+    "a message of OpenCode": lambda text: opencode._object(text.decode()) or None,
     "arguments of a call": lambda text: parsed_arguments(text.decode()).encode(),
 }
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from support.processes import run_python
 from tidegauge import errors
 from tidegauge.dashboards.push import PushError
-from tidegauge.fleet.fields import MessageError
+from tidegauge.fleet.message_json import MessageError
 from tidegauge.instrumentation.langchain.control_flow import STOP
 from tidegauge.instrumentation.openai_agents.agent_run import AgentRunStopped
 
@@ -56,3 +57,24 @@ def test_a_stop_leaves_a_pool_of_processes_whole():
             pool.submit(_stopped).result(timeout=60)
         assert caught.value.reason == "steps"
         assert pool.submit(len, "abc").result(timeout=60) == 3
+
+
+@pytest.mark.parametrize(
+    ("code", "extra"),
+    [
+        ("import tidegauge.policies.backtesting", "backtest"),
+        ("import tidegauge.policies.learning", "learn"),
+        ("from tidegauge.streaming_metrics import EmbeddingMatcher as E; E(len)", "embeddings"),
+    ],
+)
+def test_what_needs_numpy_says_what_to_install(code, extra):
+    said = run_python(f"""
+import sys
+sys.modules["numpy"] = None
+import tidegauge
+try:
+    {code}
+except tidegauge.MissingExtraError as error:
+    print(error)
+""")
+    assert said.stdout == f"numpy is not installed: pip install '.[{extra}]' in a clone\n"

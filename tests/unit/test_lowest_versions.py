@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 LOWEST = "TIDEGAUGE_LOWEST"
-ELSEWHERE = {"dev", "test"}
+ELSEWHERE = {"dev", "docs", "test"}
 """Extras of which `make test-lowest` installs nothing."""
 
 

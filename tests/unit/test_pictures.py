@@ -74,6 +74,12 @@ def words(text: str) -> set[str]:
     return {word for word in text.split() if re.fullmatch(r"[a-z].*", word, re.IGNORECASE)}
 
 
+def figures(text: str) -> set[str]:
+    """What the demo's summary says with numbers that do not depend on times."""
+    said = r"Loop ratio [\d.]+%: \d+ of \d+|\d+ times|stopped at step \d+ by [a-z ]+:|Rule\(.*?\)"
+    return set(re.findall(said, " ".join(text.split())))
+
+
 def test_the_demo_ends_as_in_its_picture() -> None:
     ended = CliRunner().invoke(
         cli, ["demo", "--fast", "--no-browser", "--no-alerts", "--port", "0"]
@@ -83,6 +89,10 @@ def test_the_demo_ends_as_in_its_picture() -> None:
     picture = words(screen[screen.index("agent ") : screen.index("looper-twin, only observed")])
     assert {"looper-twin", "merrow-datum", "Loop"} <= picture
     assert picture - words(ended.output) == set(), ended.output  # the rest depends on times
+    assert figures(screen) == figures(ended.output)
+    page = (ROOT / "docs" / "demo.md").read_text().partition("```text")[2].partition("```")[0]
+    assert len(figures(page)) == 4
+    assert figures(page) <= figures(ended.output)
 
 
 def test_watch_says_what_is_in_its_picture(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ HEAVY = [
     "langchain_core",
     "langgraph",
     "multiprocessing",
+    "numpy",
     "opentelemetry.exporter",
     "opentelemetry.proto",
     "opentelemetry.sdk",

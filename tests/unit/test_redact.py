@@ -14,11 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Status, StatusCode
 
+from support import framework_spans
+from support.framework_spans import with_canaries
 from support.other_spans import Listener
 from tidegauge import redact, testing
 from tidegauge.foreign_spans.convention_reader import MARKER_ATTRIBUTES
@@ -32,11 +35,18 @@ SECRET = "4929-1234"
 REDACTION = Redaction(KEY)
 
 
-def exported(fill, **settings: Any) -> Any:
+def exported(
+    fill,
+    *,
+    name: str = "execute_tool look",
+    scope: tuple[Any, ...] = ("theirs",),
+    resource: dict[str, Any] | None = None,
+    **settings: Any,
+) -> Any:
     exporter = InMemorySpanExporter()
-    provider = TracerProvider(shutdown_on_exit=False)
+    provider = TracerProvider(shutdown_on_exit=False, resource=Resource(resource or {}))
     provider.add_span_processor(SimpleSpanProcessor(RedactingExporter(exporter, KEY, **settings)))
-    span = provider.get_tracer("theirs").start_span("execute_tool look")
+    span = provider.get_tracer(*scope).start_span(name)
     fill(span)
     span.end()
     [found] = exporter.get_finished_spans()
@@ -160,10 +170,127 @@ def test_no_content_leaves_in_links_in_errors_or_beside_an_exception():
     assert span.events[0].attributes["exception.type"] == "ValueError"
 
 
+FREE = f"{SECRET} is the card of Ann"
+PLACES: dict[str, dict[str, Any]] = {
+    "the name of a span of more than a line": {"name": f"asked:\n{SECRET}"},
+    "the long name of a span": {"name": f"asked: {SECRET} {'and so on ' * 30}"},
+    "the name of a scope": {"scope": (FREE,)},
+    "the version of a scope": {"scope": ("theirs", FREE)},
+    "the schema of a scope": {"scope": ("theirs", "1", f"https://schema/{FREE}")},
+    "an attribute of a scope": {"scope": ("theirs", "1", None, {"prompt": SECRET})},
+    "a text on a scope": {"scope": ("theirs", "1", None, {"note": FREE})},
+    **{
+        f"{name} of a resource": {"resource": {name: value}}
+        for name, value in {
+            "acme.prompt": SECRET,
+            "inputs": SECRET,
+            "acme.output.0": (SECRET, SECRET),
+            "service.instructions": SECRET,
+            "gen_ai.something": SECRET,
+            "tidegauge.task": SECRET,
+            "process.command_line": f"agent.py {SECRET}",
+            "process.command_args": ("agent.py", SECRET),
+            "process.environment_variable.GOAL": SECRET,
+            "owner": FREE,
+            "tags": ("fine", FREE),
+            "address": f"http://{SECRET}/{'x' * 200}",
+            "acme.name": f"{FREE} {'and so on ' * 30}",
+        }.items()
+    },
+}
+
+
+@pytest.mark.parametrize("around", PLACES.values(), ids=PLACES)
+def test_no_content_leaves_around_a_span(around: dict[str, Any]) -> None:
+    span = exported(lambda span: None, **around)
+    # The JSON of a span has no scope.
+    scope = span.instrumentation_scope
+    assert SECRET not in f"{span.to_json()} {scope.to_json()}"
+    assert SECRET.encode() not in encode_spans([span]).SerializeToString()
+
+
+def test_what_is_known_of_a_deployment_stays():
+    resource = {
+        "service.name": "The shop of Ann",
+        "service.version": "1.62.0",
+        "service.instance.id": "5bfaafa0-96f7-4e32-9c10-212e48209bf0",
+        "deployment.environment": "production",
+        "host.arch": "amd64",
+        "k8s.pod.name": "shop-5d9c",
+        "os.description": "Debian GNU/Linux 12 (bookworm)",
+        "process.command": "/srv/agent.py",
+        "process.pid": 7,
+        "process.runtime.description": "3.11.7 (main) [GCC 12.2.0]",
+        "cloud.availability_zone": "eu-west-1a",
+        "aws.ecs.task.arn": "arn:aws:ecs:eu-west-1:10:task/10838bed",
+        "team": "search",
+        "tags": ("blue", "canary"),
+        "tidegauge.agent": "porter",
+    }
+    scope = ("@theirs/instrumentation-x", "0.1.80", "https://schema/1", {"lane": "fast"})
+    span = exported(lambda span: None, resource=resource, scope=scope)
+    assert dict(span.resource.attributes) == resource
+    found = span.instrumentation_scope
+    assert (found.name, found.version) == scope[:2]
+    assert (found.schema_url, dict(found.attributes)) == scope[2:]
+
+
+@pytest.mark.parametrize("kind", [{}, {"gen_ai.operation.name": "chat"}], ids=["other", "agent"])
+def test_no_content_leaves_with_an_event_an_error_or_a_link(kind: dict[str, str]) -> None:
+    def fill(span):
+        span.set_attributes({**kind, "exception.message": SECRET, "error.stack": SECRET})
+        span.set_attribute("otel.status_description", SECRET)
+        span.set_attribute("note", FREE)
+        span.record_exception(ValueError(SECRET))
+        span.set_status(Status(StatusCode.ERROR, SECRET))
+        span.add_event(f"asked: {SECRET}", {"note": FREE})
+        span.add_event("gen_ai.choice", {"message": SECRET, "exception.message": SECRET})
+        span.add_link(span.get_span_context(), {"note": FREE, "acme.output": SECRET})
+
+    span = exported(fill)
+    assert SECRET not in span.to_json()
+    error, asked, choice = span.events
+    assert error.name == "exception"
+    assert error.attributes["exception.type"] == "ValueError"
+    assert error.attributes["exception.escaped"] == "False"
+    assert error.attributes["exception.message"] == REDACTION.digest(SECRET)
+    assert asked.name == REDACTION.digest(f"asked: {SECRET}")
+    assert choice.name == "gen_ai.choice"
+
+
+def test_a_long_text_under_a_name_for_a_name_is_none():
+    text = f"{FREE} {'and so on ' * 30}"
+    said = [{"role": "user", "name": text, "parts": []}]
+    given = {"gen_ai.agent.name": text, "gen_ai.input.messages": json.dumps(said)}
+    assert SECRET not in str(REDACTION.attributes(given))
+    long_id = {"gen_ai.tool.call.id": "call__thought__" + "x" * 1_000}
+    assert REDACTION.attributes(long_id) == long_id
+
+
+def test_bodies_and_parameters_of_other_spans_are_replaced():
+    given = {
+        "http.request.body": SECRET,
+        "messaging.message.body": SECRET,
+        "db.query.parameter.0": SECRET,
+        "faas.payload": SECRET,
+    }
+    assert SECRET not in str(REDACTION.attributes(given))
+
+
+def test_the_query_of_an_address_is_replaced():
+    names = ("url.full", "url.original", "http.url", "http.target", "url.query")
+    given = dict.fromkeys(names, f"http://shop/search?q={SECRET}#{SECRET}")
+    found = REDACTION.attributes({**given, "url.fragment": SECRET, "url.path": "/search"})
+    assert SECRET not in str(found)
+    assert found["url.full"].startswith("http://shop/search?sha:")
+    assert found["url.path"] == "/search"
+
+
 def test_other_spans_stay_as_they_are():
     attributes = {
         "http.url": "http://shop",
-        "http.request.body": "text",
+        "user_agent.original": "Mozilla/5.0 (X11; Linux)",
+        "error.type": "ValueError",
         "db.statement": "SELECT 1",
         "db.query.text": "SELECT 1",
         "messaging.message.id": "m",
@@ -175,6 +302,17 @@ def test_other_spans_stay_as_they_are():
 def test_attributes_of_choice_stay():
     span = exported(lambda span: span.set_attribute("gen_ai.x", "y"), keep={"gen_ai.x"})
     assert span.attributes == {"gen_ai.x": "y"}
+
+
+def test_names_and_messages_of_choice_stay():
+    def fill(span):
+        span.add_event("a b", {"exception.message": "no key"})
+
+    keep = {"a b", "exception.message", "team name"}
+    span = exported(fill, keep=keep, scope=("team name",))
+    [event] = span.events
+    assert (event.name, dict(event.attributes)) == ("a b", {"exception.message": "no key"})
+    assert span.instrumentation_scope.name == "team name"
 
 
 def test_equal_contents_have_equal_digests_under_one_key():
@@ -191,9 +329,11 @@ def test_a_span_that_cannot_be_redacted_has_no_contents(monkeypatch):
         raise RuntimeError
 
     monkeypatch.setattr(Redaction, "attributes", broken)
-    span = exported(lambda span: span.set_attribute("gen_ai.prompt", SECRET))
+    given = {"acme.prompt": SECRET}
+    span = exported(lambda span: span.set_attribute("gen_ai.prompt", SECRET), resource=given)
     assert SECRET not in span.to_json()
     assert span.name == "execute_tool look"
+    assert span.status.status_code is StatusCode.UNSET
 
 
 values = st.recursive(
@@ -222,20 +362,22 @@ def test_a_deep_value_is_digested_as_a_whole():
 
 
 def load(path: Path, redaction: Redaction | None) -> list[SpanData]:
-    found = []
-    for line in path.read_text().splitlines():
-        span = json.loads(line)
-        attributes, events = span["attributes"], [(one, given) for one, given in span["events"]]
-        if redaction is not None:
-            agent = redact._is_of_agent(attributes)
-            attributes = redaction.attributes(attributes)
-            events = [(one, redaction.event(one, given, agent=agent)) for one, given in events]
-        parent = int(span["parent_id"], 16) if span["parent_id"] else None
-        ids = int(span["trace_id"], 16), int(span["span_id"], 16), parent
-        about = span["name"], span["scope"], attributes, span["start"], span["end"]
-        status = span["status"] == 2, span["description"]
-        found.append(SpanData(*ids, *about, *status, events, span["resource"]))
-    return sorted(found, key=lambda one: one.end)
+    spans = framework_spans.load(path)
+    return spans if redaction is None else [redacted(span, redaction) for span in spans]
+
+
+def redacted(span: SpanData, redaction: Redaction) -> SpanData:
+    agent = redact._is_of_agent(span.attributes)
+    return span._replace(
+        scope=redaction.name(span.scope),
+        attributes=redaction.attributes(span.attributes, agent=agent),
+        description=span.description and redaction.digest(span.description),
+        events=[
+            (redaction.name(name), redaction.attributes(attributes, agent=agent or None))
+            for name, attributes in span.events
+        ],
+        resource=redaction.attributes(span.resource, agent=False),
+    )
 
 
 def measured(spans: list[SpanData]) -> list[Any]:
@@ -275,41 +417,18 @@ def test_no_result_or_task_of_a_framework_leaves(recordings: list[Path]) -> None
 CANARY = "a canary in a mine"
 
 
-def with_canaries(value: Any) -> Any:
-    """A value of an attribute with canaries for its texts, but for what conventions define."""
-    if isinstance(value, str):
-        parsed = redact._parsed(value)
-        return CANARY if parsed is None else json.dumps(with_canaries(parsed))
-    if isinstance(value, list | tuple):
-        return [with_canaries(one) for one in value]
-    if isinstance(value, dict):
-        return {
-            key: one
-            if key in redact._SAFE_KEYS or redact._KNOWN_METADATA.match(key)
-            else with_canaries(one)
-            for key, one in value.items()
-        }
-    return value
-
-
 def test_no_canary_leaves_in_any_recorded_convention(recorded_runs: Path) -> None:
     left = set()
     recordings = sorted((recorded_runs / "spans").rglob("*.jsonl"))
     assert recordings
     for path in recordings:
-        for line in path.read_text().splitlines():
-            span = json.loads(line)
-            given = span["attributes"]
-            if not redact._is_of_agent(given):
+        for span in (with_canaries(span, CANARY) for span in framework_spans.load(path)):
+            if not redact._is_of_agent(span.attributes):
                 # What tidegauge reads as an agent's has a marker.
-                assert MARKER_ATTRIBUTES.isdisjoint(given), (path.name, given)
-                continue
-            sent = {
-                name: value if redact._is_safe(name) else with_canaries(value)
-                for name, value in given.items()
-            }
-            found = REDACTION.attributes(sent)
-            left |= {name for name, value in found.items() if CANARY in str(value)}
+                assert MARKER_ATTRIBUTES.isdisjoint(span.attributes), (path.name, span)
+            for attributes in (span.attributes, *[with_it for _, with_it in span.events]):
+                found = REDACTION.attributes(attributes)
+                left |= {name for name, value in found.items() if CANARY in str(value)}
     assert left == set()
 
 

@@ -14,6 +14,7 @@ SOURCE: Final = ROOT / "src" / "tidegauge"
 
 SHARED_MODULES: Final = {
     "agent_run": "the run of an agent, as two frameworks show it",
+    "settings": "the kinds of settings, and the settings of a pipeline",
     "parsing": "what the callbacks of two frameworks contain",
     "openinference": "the convention, as it is read from spans and as it is added to them",
 }

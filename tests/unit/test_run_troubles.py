@@ -10,9 +10,9 @@ import pytest
 
 import tidegauge
 from tidegauge import testing
-from tidegauge.pipeline.run_troubles import RunTroubles
+from tidegauge.pipeline.engine_sink import RunTroubles
 from tidegauge.streaming_metrics import RunReport
-from tidegauge.streaming_metrics.run_report import GroupKey
+from tidegauge.streaming_metrics.snapshot import GroupKey
 
 
 def report(**numbers: Any) -> RunReport:

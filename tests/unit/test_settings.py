@@ -17,12 +17,12 @@ from prometheus_client import CollectorRegistry
 
 import tidegauge
 from tidegauge import ConfigurationError, ToolDeclaration
-from tidegauge._checked import checked
 from tidegauge.instrumentation.extractors import WebPages
 from tidegauge.pipeline import Pipeline, Settings
 from tidegauge.pipeline.settings import KINDS
 from tidegauge.policies import Rule
 from tidegauge.runs.current import get_recorder
+from tidegauge.settings import checked
 
 COUNTS = [
     field.name for field in fields(Settings) if str(field.type).removesuffix(" | None") == "Count"

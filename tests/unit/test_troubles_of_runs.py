@@ -12,7 +12,7 @@ from tidegauge import sampling, testing
 from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
 from tidegauge.exporters.page.overview import main_trouble_of
 from tidegauge.exporters.reading import MAX_RUNS, Reader
-from tidegauge.pipeline import run_troubles
+from tidegauge.pipeline import engine_sink
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.failed_rounds import RUN_FAILED_ROUNDS
 from tidegauge.streaming_metrics.loops import LOOPS, RUN_LOOP_REPEATS
@@ -143,5 +143,5 @@ def act_in(run: tidegauge.Run, action: str, arguments: object, result: str, fail
 
 def test_every_list_of_troubles_has_them_all() -> None:
     assert (*LOOPS.values, "stale") == TROUBLES == get_args(Trouble)
-    assert (*run_troubles._ENDS, *TROUBLES, "cost") == sampling._REASONS
-    assert all(trouble in str(run_troubles.RunTroubles.__doc__) for trouble in sampling._REASONS)
+    assert (*engine_sink._ENDS, *TROUBLES, "cost") == sampling._REASONS
+    assert all(trouble in str(engine_sink.RunTroubles.__doc__) for trouble in sampling._REASONS)

@@ -79,7 +79,7 @@ class Allowed(NamedTuple):
 
 ALLOWED: Final[tuple[Allowed, ...]] = (
     Allowed(
-        "src/tidegauge/diagnose/judges/competencies.py",
+        "src/tidegauge/diagnose/judges/rubric_judge.py",
         "to tell when it is done",
         "a person tells; and a rubric keeps its words, so that its scores stay comparable",
     ),

@@ -14,7 +14,7 @@ import {
 } from "@grafana/data";
 import { SceneObject, sceneGraph } from "@grafana/scenes";
 
-const SCRAPED_EVERY = 1; // seconds: `timeInterval` of the data source in dashboards/provisioning
+const SCRAPED_EVERY = 1; // seconds: `timeInterval` of the data source in src/tidegauge/dashboards/provisioning
 
 export interface PromQuery extends DataQuery {
   expr: string;

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import orjson
@@ -17,19 +17,19 @@ from tidegauge.cli.command_settings import (
     IN_FILE,
     TEXT,
     number,
+    read_prices,
     setting,
     settings_options,
 )
-from tidegauge.cli.price_file import read_prices
 from tidegauge.cli.recording_options import TraceSettings, read_traces
 from tidegauge.cli.terminal import (
     NOT_MEASURED,
     RunProgress,
+    TextTable,
     percent,
     print_json,
     print_line,
 )
-from tidegauge.cli.text_table import TextTable
 from tidegauge.errors import ConfigurationError
 from tidegauge.policies import (
     DEFAULT_RULES,
@@ -48,12 +48,14 @@ from tidegauge.policies import (
 from tidegauge.policies.backtesting import (
     BASELINES,
     Backtest,
+    BacktestRow,
+    BacktestSummary,
     BootstrapMean,
+    Costs,
     backtest_thresholds,
 )
 from tidegauge.policies.backtesting import backtest as judge
 from tidegauge.policies.foreign_guards import FOREIGN_GUARDS, ForeignGuard
-from tidegauge.policies.net_effect import Costs
 from tidegauge.policies.shift import SHIFTED, kolmogorov_smirnov, spread
 from tidegauge.policies.trace import RULES
 from tidegauge.streaming_metrics.declaration import StopKind
@@ -137,6 +139,8 @@ def backtest(settings: BacktestSettings) -> None:
 
     With --prices, it also shows the net effect in $ per run: the price of the tokens saved, less
     the value of successful runs that are stopped, less the cost of a retry for each stop.
+
+    Needs: pip install '.[backtest]' in a clone.
 
     \b
     Examples:
@@ -312,54 +316,38 @@ def _document(
     """The document of ``--json``; ``alpha`` is ``None`` if no threshold was calibrated."""
     return {
         "alpha": alpha,
-        "rows": [
-            {
-                "task_group": row.task_group,
-                "agent": row.agent,
-                "score": row.score,
-                "stop": stops[row.score],
-                "runs": row.runs,
-                "good": row.good,
-                **_shares(row, "good_stopped", "bad_stopped", "steps_saved", "tokens_saved"),
-                **_shares(row, "seconds_saved"),
-                "delay": row.delay,
-                "stopped_at": row.stopped_at,
-                "with_threshold": row.with_threshold,
-                "oracle": row.oracle,
-                **_shares(row, "net"),
-                "priced": row.priced,
-            }
-            for row in found.rows
-        ],
-        "summary": [
-            {
-                "score": one.score,
-                "stop": stops[one.score],
-                **_shares(one, "good_stopped", "steps_saved"),
-                "groups": one.groups,
-                **_shares(one, "good_stopped_of_task_groups", "steps_saved_of_task_groups"),
-                "task_groups": one.task_groups,
-                "oracle": one.oracle,
-                **_shares(one, "net"),
-                "priced_groups": one.priced_groups,
-            }
-            for one in found.summary
-        ],
+        "rows": [_entry(row, stops) for row in found.rows],
+        "summary": [_entry(one, stops) for one in found.summary],
         "left_out": [
-            {"task_group": task_group, "agent": agent, "good": good}
-            for task_group, agent, good in found.left_out
+            dict(zip(("task_group", "agent", "good"), group, strict=True))
+            for group in found.left_out
         ],
         "skipped_lines": skipped_lines,
     }
 
 
-def _shares(of: object, *names: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name in names:
-        share: BootstrapMean | None = getattr(of, name)
-        found[name] = None if share is None else share.value
-        found[f"{name}_interval"] = None if share is None else [share.low, share.high]
-    return found
+_MEANS: Final = frozenset(
+    name
+    for kind in (BacktestRow, BacktestSummary)
+    for name, annotation in kind.__annotations__.items()
+    if BootstrapMean.__name__ in str(annotation)
+)
+
+
+def _entry(
+    of: BacktestRow | BacktestSummary, stops: Mapping[str, Sequence[StopKind]]
+) -> dict[str, Any]:
+    """Its fields by their names; a mean is followed by its interval."""
+    entry: dict[str, Any] = {}
+    for name, value in of._asdict().items():
+        if name in _MEANS:
+            entry[name] = None if value is None else value.value
+            entry[f"{name}_interval"] = None if value is None else [value.low, value.high]
+        elif name != "draws":
+            entry[name] = value
+        if name == "score":
+            entry["stop"] = stops[value]
+    return entry
 
 
 def _print_backtest(

@@ -19,14 +19,13 @@ from tidegauge.cli.command_settings import (
     setting,
     settings_options,
 )
-from tidegauge.cli.output_files import refuse_overwriting
-from tidegauge.cli.recording_options import TraceSettings, read_traces
+from tidegauge.cli.recording_options import TraceSettings, read_traces, refuse_overwriting
 from tidegauge.cli.terminal import (
     NOT_MEASURED,
+    TextTable,
     percent,
     print_line,
 )
-from tidegauge.cli.text_table import TextTable
 from tidegauge.errors import ConfigurationError
 from tidegauge.policies import (
     CalibratedGroup,

@@ -13,6 +13,7 @@ import math
 import os
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import MISSING, Field, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -20,7 +21,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import click
 from click.core import ParameterSource
 
+from tidegauge import settings as kinds
 from tidegauge.errors import ConfigurationError
+from tidegauge.fields import content_of
+from tidegauge.settings import PORTS, Range
 
 if TYPE_CHECKING:
     ParamType: TypeAlias = click.ParamType[Any]
@@ -56,14 +60,12 @@ def number(
     exclusive: bool = False,
     off: bool = False,
 ) -> SettingType:
-    """A finite number in a range.
+    """A number in a :class:`~tidegauge.settings.Range`.
 
     Args:
         kind: ``int`` or ``float``.
         name: what the help shows in its place.
-        low: the lowest value.
-        high: the highest value; ``None``, there is none.
-        exclusive: whether the bounds themselves are out of range.
+        low: see the range, as ``high`` and ``exclusive``.
         off: whether ``off`` is a value, too: it gives ``None``.
 
     >>> PORT.convert("4317", None, None)
@@ -77,11 +79,8 @@ def number(
         ...
     click.exceptions.BadParameter: nan is out of range; use 0 or more
     """
-    if exclusive:
-        use = f"more than {low}" if high is None else f"more than {low} and less than {high}"
-    else:
-        use = f"{low} or more" if high is None else f"{low} to {high}"
-    use += ", or off" if off else ""
+    taken = Range(low, high, exclusive)
+    use = f"{taken}, or off" if off else str(taken)
     types = (int, str) if kind is int else (int, float, str)
 
     def parse(value: Any) -> int | float | None:
@@ -96,9 +95,7 @@ def number(
             raise ValueError(f"{value!r} is not {what}; use {use}") from None
         except OverflowError:
             found = math.inf
-        highest = math.inf if high is None else high
-        in_range = low <= found <= highest and found < math.inf
-        if not in_range or (exclusive and found in (low, highest)):
+        if found not in taken:
             raise ValueError(f"{value} is out of range; use {use}")
         return found
 
@@ -126,11 +123,12 @@ def _policy(value: Any) -> str:
 
 def one_of(*values: str) -> SettingType:
     """A setting that has one of these values."""
+    read = kinds.one_of(*values).read
 
-    def parse(value: Any) -> str:
-        if value not in values:
-            raise ValueError(f"{value!r} is not known; use {' or '.join(values)}")
-        return str(value)
+    def parse(value: Any) -> Any:
+        with suppress(ValueError):
+            return read(value)
+        raise ValueError(f"{value!r} is not known; use {' or '.join(values)}")
 
     return SettingType("|".join(values), parse)
 
@@ -164,8 +162,8 @@ DETECT_POLLS_HELP: Final = (
     "they are in no loop. off: they are calls like any other; default: on in sessions of coding "
     "agents."
 )
-PORT: Final = number(int, "PORT", 0, 65_535)
-PORT_OR_OFF: Final = number(int, "PORT", 0, 65_535, off=True)
+PORT: Final = number(int, "PORT", PORTS.low, PORTS.high)
+PORT_OR_OFF: Final = number(int, "PORT", PORTS.low, PORTS.high, off=True)
 COUNT: Final = number(int, "N", 1)
 SECONDS: Final = number(float, "SECONDS", 0)
 
@@ -314,3 +312,25 @@ def _as_written(one: Field[Any]) -> Any:
     if isinstance(default, tuple) and not one.metadata.get("multiple"):
         return ",".join(default)
     return default
+
+
+def read_prices(path: str | os.PathLike[str]) -> dict[str, float]:
+    """$ per million tokens, by model, from a TOML file with lines such as ``"my-model" = 1.5``.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or has something else than prices.
+    """
+    name = os.fspath(path)
+    content = content_of(path, "prices", megabytes=1)
+    try:
+        found = tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{name} is not valid TOML: {error}") from error
+    for model, price in found.items():
+        known = isinstance(price, int | float) and not isinstance(price, bool)
+        if not known or not 0 <= price < math.inf:
+            raise ConfigurationError(
+                f"{name}: the price of {model!r} is {price!r}; use $ per million tokens, and put "
+                'names with dots in quotes, as in "my-model-1.5" = 2'
+            )
+    return found

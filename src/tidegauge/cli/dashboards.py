@@ -11,7 +11,7 @@ import click
 
 from tidegauge._version import __version__
 from tidegauge.cli.command_settings import OUT_FOLDER, TEXT, URL, setting, settings_options
-from tidegauge.cli.output_files import write_files
+from tidegauge.cli.recording_options import write_files
 from tidegauge.cli.terminal import print_line
 
 _TOKEN: Final = "TIDEGAUGE_GRAFANA_TOKEN"  # noqa: S105 -- the name of the variable
@@ -68,4 +68,4 @@ def dashboards(settings: DashboardsSettings) -> None:
         for board in builder.dashboards():
             message = f"tidegauge {__version__}"
             address = builder.push(board, settings.push, token, message=message)
-            print_line(f"{board.title}: {address}")
+            print_line(f"{board['title']}: {address}")

@@ -19,8 +19,7 @@ from tidegauge.cli.command_settings import (
     setting,
     settings_options,
 )
-from tidegauge.cli.secret_files import read_token
-from tidegauge.cli.server_settings import ServerSettings, set_on_signal
+from tidegauge.cli.server_settings import ServerSettings, read_token, set_on_signal
 from tidegauge.cli.terminal import print_json, print_line
 
 if TYPE_CHECKING:

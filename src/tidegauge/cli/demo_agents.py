@@ -64,13 +64,7 @@ class Pace(NamedTuple):
 
 
 class ScriptedChatModel(BaseChatModel):
-    """A chat model that follows a script, with the token usage that its choices would cost.
-
-    Args:
-        script: yields calls and receives their results (:data:`tidegauge.worlds.Script`).
-        pace: how long it thinks.
-        draw: varies how long.
-    """
+    """A chat model that follows a script, with the token usage that its choices would cost."""
 
     script: Any
     pace: Any
@@ -125,15 +119,7 @@ class ScriptedChatModel(BaseChatModel):
 
 
 def work(agent: str, maker: ScriptMaker, desk: Desk, *, draw: random.Random, pace: Pace) -> None:
-    """Let an agent work on one task until it ends or is stopped.
-
-    Args:
-        agent: its name.
-        maker: makes the script that its model follows.
-        desk: the task and the tools; it knows whether the task was solved.
-        draw: what the script and the model's pauses are drawn from.
-        pace: how long it takes.
-    """
+    """Let an agent work on one task until it ends or is stopped."""
     model = ScriptedChatModel(
         script=maker(desk.task, draw),
         pace=pace,

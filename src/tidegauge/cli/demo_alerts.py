@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from rich.text import Text
 
 from tidegauge.cli.terminal import visible
-from tidegauge.errors import TidegaugeError
+from tidegauge.dashboards import rule_files
 
 _LOOP_ONSET: Final = "TidegaugeLoopOnset"
 _INTERVAL: Final = "1s"  # of scrapes and evaluations
@@ -68,8 +68,8 @@ class Alerts:
 
     def _run(self) -> None:
         try:
-            self._serve(*_programs(), _rules())
-        except (OSError, TidegaugeError) as error:
+            self._serve(*_programs(), rule_files())
+        except OSError as error:
             self._add(f"no alerts: {error}")
         except Exception as error:  # noqa: BLE001 -- the demo continues without alerts
             self._add(f"no alerts: {type(error).__name__}: {error}")
@@ -142,10 +142,6 @@ def _alerts_page(url: str, waits: Callable[[], bool]) -> str:
     """Where this Prometheus shows its alerts, once it answers: Debian's has only the classic pages.
 
     Its address without a path, if it does not answer in time.
-
-    Args:
-        url: its address.
-        waits: waits for a moment; returns whether to try again.
     """
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     until = time.monotonic() + _TIMEOUT_SECONDS
@@ -177,17 +173,6 @@ def _programs() -> tuple[str, str]:
         if path is None
     ]
     raise FileNotFoundError(f"not on the PATH: {', '.join(missing)}")
-
-
-def _rules() -> dict[str, str]:
-    """The files that ``tidegauge rules`` writes.
-
-    Raises:
-        MissingExtraError: the extra ``dashboards`` is not installed.
-    """
-    from tidegauge.dashboards import rule_files
-
-    return rule_files()
 
 
 def _prometheus_config(target: str, alertmanager: str, rules: list[str]) -> dict[str, Any]:
@@ -268,9 +253,6 @@ def webhook(take: Callable[[Notice], object]) -> Iterator[str]:
     """Listen for Alertmanager's notices until the block ends; gives the webhook's URL.
 
     The URL contains a secret, so that no other user of this machine can send notices.
-
-    Args:
-        take: gets each notice, in a thread of the listener.
     """
     secret = f"/{secrets.token_urlsafe()}"
 

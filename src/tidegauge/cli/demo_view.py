@@ -7,7 +7,8 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 from rich.console import Group
 from rich.live import Live
@@ -15,25 +16,119 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegauge.cli.demo_alerts import Alerts
-from tidegauge.cli.demo_runs import (
-    FalseAlarm,
-    Saving,
-    demo_document,
-    false_alarms,
-    total_steps,
-)
-from tidegauge.cli.live_runs import LiveRun, LiveRunSink
-from tidegauge.cli.run_tables import (
+from tidegauge.cli.live_runs import (
     RUN_NUMBERS,
     STATUS_STYLES,
+    LiveRun,
+    LiveRunSink,
     run_numbers,
     section_table,
 )
 from tidegauge.cli.terminal import open_console, percent, print_line
 from tidegauge.pipeline import Pipeline
-from tidegauge.streaming_metrics import Snapshot
+from tidegauge.policies import Rule, guard_rules
+from tidegauge.streaming_metrics import Snapshot, group_entry, run_entry
 from tidegauge.streaming_metrics.auv import AUV, auv_bounds
 from tidegauge.streaming_metrics.snapshot import GroupSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What stopping a run saved, compared with its twin that was only observed.
+
+    Args:
+        stopped: the run that was stopped when its loop began.
+        observed: the same agent on the same task, not stopped.
+    """
+
+    stopped: LiveRun
+    observed: LiveRun
+
+    @property
+    def steps(self) -> int:
+        """Actions that only the observed run executed."""
+        return self.observed.report.steps - (self.stopped.report.intervention_step or 0)
+
+    @property
+    def tokens(self) -> float:
+        """Further tokens that the observed run spent on choosing actions."""
+        return (self.observed.report.tokens or 0) - (self.stopped.report.tokens or 0)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the observed run took longer."""
+        return self.observed.seconds - self.stopped.seconds
+
+
+class FalseAlarm(NamedTuple):
+    """A run that the default rules would have stopped, although it solved its task.
+
+    Attributes:
+        run: the run.
+        rules: those for its agent with which it is not stopped.
+    """
+
+    run: LiveRun
+    rules: tuple[Rule, ...]
+
+
+def false_alarms(runs: Sequence[LiveRun]) -> Iterator[FalseAlarm]:
+    """The false alarms among the ended runs."""
+    for run in runs:
+        if run.report.success and run.report.intervention == "would_stop":
+            highest = ((rule, _highest(run, rule)) for rule in guard_rules("stuck"))
+            rules = [
+                Rule(rule.signal, int(value) + 1, agent=run.agent)
+                for rule, value in highest
+                if value >= rule.bound
+            ]
+            yield FalseAlarm(run, tuple(rules))
+
+
+def _highest(run: LiveRun, rule: Rule) -> float:
+    """The highest value of a rule's signal in a run."""
+    if rule.signal == "loop_evidence":
+        return float(run.report.loop_evidence_max)
+    return getattr(run.report, f"{rule.signal}_max") or 0
+
+
+def demo_document(
+    snapshot: Snapshot, runs: Sequence[LiveRun], saving: Saving | None, *, seed: int
+) -> dict[str, Any]:
+    """All numbers as plain data; runs and groups as in ``tidegauge replay --json``."""
+    steps, loop_steps = total_steps(snapshot)
+    return {
+        "seed": seed,
+        "runs": [
+            {
+                **run_entry(run.report),
+                "task": run.task,
+                "state": run.status,
+                "tokens": run.report.tokens,
+                "seconds": run.seconds,
+            }
+            for run in runs
+        ],
+        "groups": [group_entry(group) for group in snapshot.groups],
+        "totals": {
+            "steps": steps,
+            "loop_steps": loop_steps,
+            "loop_ratio": loop_steps / steps if steps else None,
+        },
+        "saved": None
+        if saving is None
+        else {"steps": saving.steps, "tokens": saving.tokens, "seconds": saving.seconds},
+    }
+
+
+def total_steps(snapshot: Snapshot) -> tuple[int, int]:
+    """Steps of all runs, and the number of loop steps among them."""
+    totals = [group.totals for group in snapshot.groups]
+    return (
+        sum(total.steps for total in totals),
+        sum(sum(total.loop_steps.values()) for total in totals),
+    )
+
 
 _NEWS_SECONDS: Final = 0.1
 _REFRESHES_PER_SECOND: Final = 8
@@ -153,14 +248,7 @@ def _summary_lines(
     *,
     served_at: str | None,
 ) -> Iterator[Text]:
-    """The lines under the tables.
-
-    Args:
-        snapshot: of the engine, at the end.
-        saving: what the stop saved; ``None`` if one of the two runs did not get that far.
-        alarms: runs that would have been stopped by mistake.
-        served_at: where ``/metrics`` is still served; ``None``, it is not.
-    """
+    """The lines under the tables."""
     steps, loop_steps = total_steps(snapshot)
     if steps:
         ratio = percent(loop_steps / steps)
@@ -204,13 +292,7 @@ def _summary_lines(
 def _runs_table(
     planned: Sequence[tuple[str, str]], runs: Iterable[LiveRun], *, width: int
 ) -> Table:
-    """A row for each planned run, with its current measurements.
-
-    Args:
-        planned: (agent, task) of every run.
-        runs: those that have started.
-        width: columns of the terminal; in less than 98, tokens and seconds are left out.
-    """
+    """A row for each planned run, with its current measurements."""
     costs = width >= _ROOM_FOR_COSTS
     numbers = (*RUN_NUMBERS, *_COSTS) if costs else RUN_NUMBERS
     table = section_table("runs")

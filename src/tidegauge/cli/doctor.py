@@ -27,7 +27,7 @@ _PROGRAMS: Final = {
     "prometheus-alertmanager": "'tidegauge demo' shows alerts",
     "chromium": "tests of the pages",
 }
-_FOR_DEVELOPERS: Final = ("dev", "every", "test", "test-lowest")
+_FOR_DEVELOPERS: Final = ("dashboards", "dev", "docs", "every", "test", "test-lowest")
 _VARIABLES: Final = re.compile("OTEL_|TIDEGAUGE_")
 _SECRET: Final = re.compile("HEADERS|KEY|PASSWORD|TOKEN")
 _SECONDS: Final = 3.0

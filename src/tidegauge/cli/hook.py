@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 import click
 
 from tidegauge.cli.terminal import print_line
+from tidegauge.coding_agents.agents import SETTINGS, titles
 from tidegauge.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from tidegauge.coding_agents.installation import Change, Place
+    from tidegauge.coding_agents.installation import AgentFolders, Change
 
-_AGENTS = ("codex", "gemini", "qwen", "opencode", "copilot", "claude")
+_AGENTS = tuple(SETTINGS)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-def hook() -> None:
-    """Install or remove the hooks through which coding agents report to 'tidegauge watch'.
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help=f"""Install or remove the hooks through which coding agents report to 'tidegauge watch'.
 
     \b
     Examples:
@@ -27,9 +28,12 @@ def hook() -> None:
       tidegauge hook install codex --yes   for one, without a question
       tidegauge hook remove                take them out again
 
-    The agents are Codex CLI, Gemini CLI, Qwen Code, opencode, Copilot CLI and Claude Code. While no
-    watcher runs, the hooks do nothing. Other hooks and the formatting of the files are kept.
-    """
+    The agents are {titles(SETTINGS)}. While no watcher runs,
+    the hooks do nothing. Other hooks and the formatting of the files are kept.
+    """,
+)
+def hook() -> None:
+    """The group."""
 
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:
@@ -50,21 +54,21 @@ def install(agents: tuple[str, ...], yes: bool) -> None:
     Exit code 1: a file cannot be read or written; 2: a settings file is not valid JSON, or wrong
     usage, or there is no answer. Nothing is changed then.
     """
-    from tidegauge.coding_agents.installation import INSTALLABLE, Place
+    from tidegauge.coding_agents.installation import AgentFolders
     from tidegauge.coding_agents.installation import install as plan
 
-    place = Place.of_user()
-    chosen = agents or tuple(place.found())
+    user = AgentFolders.of_user()
+    chosen = agents or tuple(user.found())
     if not chosen:
         print_line(f"no agent was found; name one of {', '.join(_AGENTS)}")
         return
-    changes = plan(place, chosen)
+    changes = plan(user, chosen)
     if not changes:
         print_line(f"the hooks are installed: {', '.join(chosen)}")
-    if not _made(place, changes, yes=yes, installing=True):
+    if not _made(user, changes, yes=yes, installing=True):
         return
     for agent in chosen:
-        note = INSTALLABLE[agent].note
+        note = SETTINGS[agent].note
         if note is not None:
             print_line(note)
     print_line("next: tidegauge watch")
@@ -77,17 +81,17 @@ def remove(agents: tuple[str, ...], yes: bool) -> None:
 
     A file in which nothing else has changed is restored byte by byte.
     """
-    from tidegauge.coding_agents.installation import Place
+    from tidegauge.coding_agents.installation import AgentFolders
     from tidegauge.coding_agents.installation import remove as plan
 
-    place = Place.of_user()
-    changes = plan(place, agents or _AGENTS)
+    user = AgentFolders.of_user()
+    changes = plan(user, agents or _AGENTS)
     if not changes:
         print_line("there is no hook to remove")
-    _made(place, changes, yes=yes, installing=False)
+    _made(user, changes, yes=yes, installing=False)
 
 
-def _made(place: Place, changes: list[Change], *, yes: bool, installing: bool) -> bool:
+def _made(user: AgentFolders, changes: list[Change], *, yes: bool, installing: bool) -> bool:
     """Show the changes, ask, and make them. Returns whether they were made."""
     from tidegauge.coding_agents.installation import apply
 
@@ -98,7 +102,7 @@ def _made(place: Place, changes: list[Change], *, yes: bool, installing: bool) -
         print_line("nothing was changed")
         return False
     shown = {change.agent: change.before for change in changes}
-    for change in apply(place, changes, installing=installing):
+    for change in apply(user, changes, installing=installing):
         done = "removed" if change.after is None else "written"
         kept = "" if change.before == shown[change.agent] else "; what was new in it was kept"
         print_line(f"{change.agent}: {change.path} was {done}{kept}")

@@ -21,8 +21,7 @@ from tidegauge.cli.command_settings import (
     setting,
     settings_options,
 )
-from tidegauge.cli.input_errors import InputErrors
-from tidegauge.cli.recording_options import InputSettings
+from tidegauge.cli.recording_options import InputErrors, InputSettings
 from tidegauge.errors import MissingExtraError
 
 _ABOVE_0: Final = number(float, "N", 0, exclusive=True)
@@ -144,12 +143,7 @@ def judge(settings: JudgeSettings) -> None:
         raise MissingExtraError(error.name or "langchain_core", extra="judge") from error
     judges = judge_output.chosen_judges(settings.competencies, settings.own_judges, settings.view)
     errors = InputErrors(strict=settings.strict)
-    runs = judge_output.RunsToJudge(
-        settings.files,
-        errors,
-        max_tokens=settings.max_tokens,
-        sessions_of=settings.sessions_of,
-    )
+    runs = judge_output.RunsToJudge(settings, errors, max_tokens=settings.max_tokens)
     if settings.dry_run:
         judge_output.print_estimate(
             runs, judges, model=settings.model, out=settings.out, price=settings.price

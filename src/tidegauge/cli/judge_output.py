@@ -11,22 +11,30 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from tidegauge.cli.input_errors import InputErrors
-from tidegauge.cli.recording_options import read_recordings
-from tidegauge.cli.terminal import NOT_MEASURED, print_json, print_line
-from tidegauge.cli.text_table import TextTable
+from tidegauge.cli.recording_options import InputErrors, InputSettings, read_recordings
+from tidegauge.cli.terminal import NOT_MEASURED, TextTable, print_json, print_line
 from tidegauge.diagnose.competency_scores import Agreement, CompetencyScore, agreements, read_scores
-from tidegauge.diagnose.judges.competencies import COMPETENCIES, rubric_named
-from tidegauge.diagnose.judges.cost import ANSWER_TOKENS, CHARACTERS_PER_TOKEN, Estimate, Price
 from tidegauge.diagnose.judges.judgement import (
     Judgement,
     JudgementFile,
     JudgementKey,
     read_judgements,
 )
-from tidegauge.diagnose.judges.judging import Judging
+from tidegauge.diagnose.judges.judging import (
+    ANSWER_TOKENS,
+    CHARACTERS_PER_TOKEN,
+    Estimate,
+    Judging,
+    Price,
+)
 from tidegauge.diagnose.judges.model_client import Usage
-from tidegauge.diagnose.judges.rubric_judge import Judge, RubricJudge, View
+from tidegauge.diagnose.judges.rubric_judge import (
+    COMPETENCIES,
+    Judge,
+    RubricJudge,
+    View,
+    rubric_named,
+)
 from tidegauge.diagnose.judges.transcript import Transcript, Transcripts
 from tidegauge.errors import ConfigurationError, MissingExtraError
 
@@ -51,25 +59,11 @@ class RunsToJudge:
 
     Of several runs with the same id, only the first is taken and the others are reported, because
     a judgement names its run by the id alone.
-
-    Args:
-        files: the recordings.
-        errors: reports errors in them.
-        max_tokens: largest record of a run, in estimated tokens.
-        sessions_of: the coding agent whose sessions the files are; see ``--from``.
     """
 
-    def __init__(
-        self,
-        files: Iterable[str],
-        errors: InputErrors,
-        *,
-        max_tokens: int,
-        sessions_of: str | None = None,
-    ) -> None:
-        self._files = list(files)
+    def __init__(self, settings: InputSettings, errors: InputErrors, *, max_tokens: int) -> None:
+        self._settings = settings
         self._errors = errors
-        self._sessions_of = sessions_of
         self._room = max_tokens * CHARACTERS_PER_TOKEN
 
     def each(self, take: Callable[[Transcript], object]) -> None:
@@ -85,7 +79,7 @@ class RunsToJudge:
             take(transcript)
 
         transcripts = Transcripts(taken, room=self._room)
-        read_recordings(self._files, transcripts, self._errors, sessions_of=self._sessions_of)
+        read_recordings(self._settings, transcripts, self._errors)
         transcripts.close()
         if again:
             names = ", ".join(dict.fromkeys(again[:_MAX_NAMED]))
@@ -100,9 +94,7 @@ def chosen_judges(
     """The judges of these competencies, then the user's own; without either, the five.
 
     Args:
-        competencies: names of competencies.
         own: the user's judges, as ``module:name``.
-        view: what the judges of competencies read.
 
     Raises:
         ConfigurationError: a competency or a judge does not exist.

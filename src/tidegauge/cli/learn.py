@@ -15,11 +15,14 @@ from tidegauge.cli.command_settings import (
     setting,
     settings_options,
 )
-from tidegauge.cli.input_errors import InputErrors
-from tidegauge.cli.output_files import open_output, refuse_overwriting
-from tidegauge.cli.recording_options import StepInputSettings, read_recordings
-from tidegauge.cli.terminal import NOT_MEASURED, RunProgress, print_line
-from tidegauge.cli.text_table import TextTable
+from tidegauge.cli.recording_options import (
+    InputErrors,
+    StepInputSettings,
+    open_output,
+    read_recordings,
+    refuse_overwriting,
+)
+from tidegauge.cli.terminal import NOT_MEASURED, RunProgress, TextTable, print_line
 from tidegauge.errors import ConfigurationError
 from tidegauge.policies.calibration import Guarantee
 from tidegauge.policies.learning import (
@@ -82,13 +85,7 @@ def learn(settings: LearnSettings) -> None:
     examples: list[Example] = []
     errors = InputErrors(strict=settings.strict)
     sink = ExampleSink(examples.append, exact=settings.exact, detect_polls=settings.detect_polls)
-    read_recordings(
-        settings.files,
-        sink,
-        errors,
-        ignore_actions=settings.ignore_actions,
-        sessions_of=settings.sessions_of,
-    )
+    read_recordings(settings, sink, errors)
     errors.exit_if_nothing_read(len(examples) + sink.could_be_ended)
     if sink.could_be_ended:
         print_line(

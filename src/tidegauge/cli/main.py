@@ -156,9 +156,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _open_standard_streams() -> None:
-    """A program that was started without one reads nothing from it, and writes nowhere.
+    """Open the standard streams that the program was started without: empty, or to nowhere.
 
-    Else the next file that is opened would take its number, and get what is written to it.
+    Otherwise the next file that is opened would get the number of one, and what is written to it.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

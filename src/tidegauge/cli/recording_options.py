@@ -1,13 +1,15 @@
-"""What commands that read recordings have in common: options, and reading the files."""
+"""What commands that read recordings share: options, input and output files, errors in them."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import IO, Any, BinaryIO, Final, TypeAlias
 
 import click
 import orjson
@@ -29,18 +31,12 @@ from tidegauge.cli.command_settings import (
     number,
     setting,
 )
-from tidegauge.cli.input_errors import InputErrors
 from tidegauge.cli.terminal import ByteProgress, print_line, total_bytes
-from tidegauge.coding_agents.session_files import (
-    AGENTS,
-    find_sessions,
-    guess_agent,
-    read_session,
-)
+from tidegauge.coding_agents.agents import SESSIONS, find_sessions, guess_agent
 from tidegauge.coding_agents.session_transcript import SessionError
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import StepSink
-from tidegauge.fleet.fields import json_object
+from tidegauge.fleet.message_json import json_object
 from tidegauge.policies import (
     SCORES,
     Guarantee,
@@ -57,7 +53,99 @@ from tidegauge.policies import (
 )
 from tidegauge.policies.calibration import GuaranteeKind
 from tidegauge.recordings.line_replay import MAX_LINE_BYTES, Fault, Line, Replay, read_lines
+from tidegauge.safety.private_files import private
 from tidegauge.streaming_metrics.auv import TIDE_T_MAX
+
+_PRINTED_PER_FILE: Final = 20
+
+
+class FatalInputError(click.ClickException):
+    """An error under ``--strict``: printed like any other, and the command ends with code 2."""
+
+    exit_code = 2
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Write the line of the error."""
+        (sys.stderr if file is None else file).write(f"{self.message}\n")
+
+
+class InputErrors:
+    """Prints the first 20 errors of each file, one line each, then how many more there were.
+
+    Args:
+        strict: whether the first error is fatal.
+    """
+
+    def __init__(self, *, strict: bool) -> None:
+        self._unreadable = False
+        self._strict = strict
+        self._source = ""
+        self._count = 0
+
+    def fault(self, fault: Fault) -> None:
+        """A line is not valid."""
+        self._source = fault.source
+        self._count += 1
+        if self._strict:
+            raise FatalInputError(str(fault))
+        if self._count <= _PRINTED_PER_FILE:
+            print_line(str(fault), err=True)
+
+    def unreadable(self, source: str, error: OSError) -> None:
+        """A file cannot be read."""
+        message = f"{source}: {error.strerror or error}"
+        if self._strict:
+            raise FatalInputError(message)
+        self._unreadable = True
+        print_line(message, err=True)
+
+    def end_of_file(self) -> None:
+        """A file ends: print how many errors were not printed."""
+        more = self._count - _PRINTED_PER_FILE
+        self._count = 0
+        if more > 0:
+            print_line(f"{self._source}: {more} more lines with errors", err=True)
+
+    def exit_if_nothing_read(self, runs: int) -> None:
+        """End the command with exit code 1 if there are no runs because of unreadable files."""
+        if not runs:
+            self.exit_if_unreadable()
+
+    def exit_if_unreadable(self) -> None:
+        """End the command with exit code 1 if a file could not be read."""
+        if self._unreadable:
+            raise click.exceptions.Exit(1)
+
+
+@contextmanager
+def open_output(path: Path) -> Iterator[BinaryIO]:
+    """A file that only its owner can read; errors of writing name the file, too."""
+    try:
+        with open(path, "wb", opener=private) as out:
+            yield out
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Write each text to its path below the folder, which is created, and print the path."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        print_line(str(path))
+
+
+def refuse_overwriting(out: Path | None, files: Sequence[str], option: str) -> None:
+    """Raise an error if the output is one of the input files."""
+    if out is None or not os.path.exists(out):
+        return
+    for file in files:
+        if os.path.exists(file) and os.path.samefile(out, file):
+            raise ConfigurationError(f"{option}: {out} is also an input; choose another file")
+
 
 _BUFFER_BYTES: Final = 1 << 20
 
@@ -97,8 +185,8 @@ def _score(value: Any) -> Score:
 
 
 def _agent(value: Any) -> str:
-    if value not in (*AGENTS, "auto"):
-        raise ValueError(f"{value!r} is not known; use {', '.join(AGENTS)} or auto")
+    if value not in (*SESSIONS, "auto"):
+        raise ValueError(f"{value!r} is not known; use {', '.join(SESSIONS)} or auto")
     return str(value)
 
 
@@ -112,7 +200,7 @@ class InputSettings:
         SettingType("AGENT", _agent),
         None,
         "The files are sessions of this coding agent, or in this format, or folders with them: "
-        f"{', '.join(AGENTS)}; auto finds out from their content.",
+        f"{', '.join(SESSIONS)}; auto finds out from their content.",
         "--from",
     )
 
@@ -232,13 +320,7 @@ def read_traces(
         exact=settings.exact,
         detect_polls=settings.detect_polls,
     )
-    skipped = read_recordings(
-        settings.files,
-        sink,
-        errors,
-        ignore_actions=settings.ignore_actions,
-        sessions_of=settings.sessions_of,
-    )
+    skipped = read_recordings(settings, sink, errors)
     sink.close()
     kept = [trace for trace in traces if not _is_learned_from(trace, scores)]
     if len(kept) < len(traces):
@@ -258,31 +340,25 @@ def _is_learned_from(trace: RunTrace, scores: Iterable[str | Score]) -> bool:
 
 
 def read_recordings(
-    files: Sequence[str],
+    settings: InputSettings,
     sink: StepSink,
     errors: InputErrors,
     *,
-    ignore_actions: Iterable[str] = (),
-    t_max: TMax = None,
     keep_line: Callable[[str, bytes], None] | None = None,
-    sessions_of: str | None = None,
 ) -> int:
     """Replay all files into a sink, with progress on a terminal; gives the number of skipped lines.
 
     Args:
-        files: the recordings; ``-`` is standard input.
-        sink: takes the step events.
-        errors: reports invalid lines and unreadable files.
-        ignore_actions: actions whose steps are left out.
-        t_max: turns within which success counts, for every run or by task group.
         keep_line: gets the run and the text of every line that was not skipped.
-        sessions_of: the coding agent whose sessions the files are, or ``auto``; ``None``, they are
-            recordings.
     """
+    files, agent = settings.files, settings.sessions_of
     replay = Replay(
-        sink, ignore_actions=frozenset(ignore_actions), t_max=t_max, on_fault=errors.fault
+        sink,
+        ignore_actions=frozenset(getattr(settings, "ignore_actions", ())),
+        t_max=getattr(settings, "t_max", None),  # not every command has these two
+        on_fault=errors.fault,
     )
-    sources = _recordings(files) if sessions_of is None else _sessions(files, sessions_of)
+    sources = _recordings(files) if agent is None else _sessions(files, agent)
 
     def take(line: Line | Fault, source: str) -> None:
         if isinstance(line, Fault):
@@ -303,9 +379,7 @@ def read_objects(
     """Read files of JSON objects, one a line, with progress on a terminal.
 
     Args:
-        files: ``-`` is standard input.
         take: gets each object; a ``ValueError`` says why it is not valid.
-        errors: reports invalid lines and unreadable files.
     """
 
     def read(line: Line | Fault, source: str) -> None:
@@ -387,7 +461,7 @@ def _session_lines(session: Path, agent: str, found: Counter[str]) -> Iterator[L
         return
     found[known] += 1
     try:
-        for part in read_session(session, known):
+        for part in SESSIONS[known].read(session):
             if part.error is not None:
                 yield Fault(source, part.number, part.error)
             for number, line in enumerate(part.lines):

@@ -9,9 +9,12 @@ from pathlib import Path
 import click
 
 from tidegauge.cli.command_settings import FLAG, OUT_FILE, setting, settings_options
-from tidegauge.cli.input_errors import InputErrors
-from tidegauge.cli.output_files import refuse_overwriting
-from tidegauge.cli.recording_options import MeasuredInputSettings, scores_setting
+from tidegauge.cli.recording_options import (
+    InputErrors,
+    MeasuredInputSettings,
+    refuse_overwriting,
+    scores_setting,
+)
 from tidegauge.cli.terminal import print_line
 
 
@@ -57,14 +60,8 @@ def report(settings: ReportSettings) -> None:
         settings.out,
         scores=settings.scores,
         with_contents=not settings.no_contents,
-        t_max=settings.t_max,
-        loop_code=settings.loop_code,
-        exact=settings.exact,
-        detect_polls=settings.detect_polls,
-        policy=settings.rules(),
-        ignore_actions=settings.ignore_actions,
         errors=errors,
-        sessions_of=settings.sessions_of,
+        settings=settings,
     )
     counted = f"{runs} run{'s' if runs != 1 else ''}"
     print_line(f"{settings.out}: {counted}, {os.path.getsize(settings.out) / 1e6:.1f} MB")

@@ -6,26 +6,157 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from hashlib import blake2b
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import click
 import orjson
 
 from tidegauge._version import __version__
-from tidegauge.cli.input_errors import InputErrors
-from tidegauge.cli.recording_options import TMax, read_recordings
-from tidegauge.cli.replay_output import document
-from tidegauge.cli.report_data import ReportData
+from tidegauge.cli.recording_options import (
+    InputErrors,
+    MeasuredInputSettings,
+    read_recordings,
+)
+from tidegauge.cli.replay import StepLines, document, measured_as
 from tidegauge.cli.terminal import StageProgress
 from tidegauge.diagnose.competency_scores import CompetencyScore, read_scores
-from tidegauge.diagnose.recorded_run import ReportedRun
-from tidegauge.diagnose.report.action_map import Embedder, tf_idf
-from tidegauge.diagnose.report.page import page
-from tidegauge.diagnose.report.page_data import STAGES, contents
-from tidegauge.policies import Policy
+from tidegauge.diagnose.recorded_run import ReportedRun, ReportedStep
+from tidegauge.diagnose.report.page_data import STAGES, contents, page
+from tidegauge.diagnose.report.word_clouds import Embedder, tf_idf
+from tidegauge.events import ABSENT, Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
 from tidegauge.recordings.encoding import ContentEncoder
 from tidegauge.safety.private_files import private
 from tidegauge.streaming_metrics.normalise import volatile
+from tidegauge.values import MAX_TEXT, canonical_start
+
+_MAX_LABEL = 80
+
+
+class _RunData:
+    """The data of one run."""
+
+    __slots__ = ("lines", "measured", "place", "started", "state", "steps")
+
+    def __init__(self, started: RunStarted) -> None:
+        self.started = started
+        self.lines: list[bytes] = []
+        self.steps: list[ReportedStep] = []
+        self.measured: list[dict[str, Any]] = []
+        self.place: object = started.place
+        self.state: object = ABSENT if started.task is None else started.task
+
+
+class ReportData:
+    """A sink in front of that of ``replay`` that keeps the lines and steps of every run.
+
+    Memory: the recording, and a few hundred bytes a step.
+
+    Attributes:
+        runs: the runs' reports and groups.
+    """
+
+    def __init__(self, settings: MeasuredInputSettings) -> None:
+        self.runs = measured_as(settings)
+        self._sink = StepLines(self.runs, self.runs.engine, self._measured)
+        self._all: list[_RunData] = []
+        self._last: dict[str, _RunData] = {}
+
+    def run_started(self, event: RunStarted) -> None:
+        self._sink.run_started(event)
+        self._last[event.run] = data = _RunData(event)
+        self._all.append(data)
+
+    def step_issued(self, event: Step) -> Decision:
+        run = self._last[event.run]
+        decision = self._sink.step_issued(event)
+        state = run.state if event.state is ABSENT else event.state
+        here = run.place if run.place is not None else state
+        digest = decision.signals.state_digest.hex() if decision.signals is not None else ""
+        place = digest if run.place is None else f"place {run.place!r}"
+        run.steps.append(
+            ReportedStep(
+                name="+".join(call.action for call in event.calls),
+                arguments=_text([call.arguments for call in event.calls]),
+                place=place,
+                label=_label(here),
+                line=len(run.lines),
+                outcome_line=len(run.lines),
+            )
+        )
+        self._keep_intervention(run, decision)
+        return decision
+
+    def step_observed(self, event: Outcome) -> Decision:
+        run = self._last[event.run]
+        decision = self._sink.step_observed(event)
+        index = len(run.steps) - 1 if event.step is None else event.step
+        step = run.steps[index]
+        step.outcome_line = len(run.lines)
+        errors = [result.error for result in event.results]
+        step.failed = None if None in errors or not errors else all(errors)
+        if event.blocked:
+            step.interventions.append(("block", "as recorded"))
+        if event.place is not None:
+            run.place = event.place
+        outcomes = [result.outcome for result in event.results]
+        run.state = outcomes[0] if len(outcomes) == 1 else (outcomes or ABSENT)
+        self._keep_intervention(run, decision)
+        return decision
+
+    def run_ended(self, event: RunEnded) -> RunSummary | None:
+        return self._sink.run_ended(event)
+
+    def keep_line(self, run: str, line: bytes) -> None:
+        """Keep a line of a run, also after the run was stopped."""
+        data = self._last.get(run)
+        if data is not None:
+            data.lines.append(line)
+
+    def reported(self) -> list[ReportedRun]:
+        """Every run, in the order of their first lines."""
+        self._sink.close()
+        reports = self.runs.reports()
+        for run, report in zip(self._all, reports, strict=True):
+            for step, measured in zip(run.steps, run.measured, strict=True):
+                step.measured = measured
+            if report.intervention == "would_stop" and report.intervention_step is not None:
+                run.steps[report.intervention_step].interventions.append(
+                    ("would_stop", report.intervention_reason or "")
+                )
+        return [
+            ReportedRun(report, run.started.task or "", run.steps, run.lines)
+            for run, report in zip(self._all, reports, strict=True)
+        ]
+
+    def _measured(self, line: dict[str, Any]) -> None:
+        self._last[line["run"]].measured.append(line)
+
+    @staticmethod
+    def _keep_intervention(run: _RunData, decision: Decision) -> None:
+        if decision.action != "go_on":
+            run.steps[-1].interventions.append((decision.action, decision.reason or ""))
+
+
+def _text(arguments: list[object]) -> str:
+    parts = [value if isinstance(value, str) else _json(value) for value in arguments]
+    return "\n".join(part for part in parts if part not in ("", "null"))
+
+
+def _label(value: object) -> str:
+    """A place in a few words; for text, its beginning."""
+    if value is ABSENT or value is None:
+        return ""
+    text = value if isinstance(value, str) else _json(value)
+    words = " ".join(text[: 4 * _MAX_LABEL].split())
+    return words if len(words) <= _MAX_LABEL else words[: _MAX_LABEL - 1] + "…"
+
+
+def _json(value: object) -> str:
+    try:
+        return orjson.dumps(value, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()
+    except TypeError:  # nested deeper than orjson writes
+        return canonical_start(value, MAX_TEXT).decode("utf-8", "replace")
+
 
 _NUMBERS_AND_NAMES: Final = frozenset(
     {
@@ -44,15 +175,9 @@ def write_report(
     *,
     scores: str | os.PathLike[str] | None = None,
     with_contents: bool = True,
-    t_max: TMax = None,
-    loop_code: Literal["text", "gui"] = "text",
-    exact: bool = False,
-    detect_polls: bool | None = None,
-    policy: Policy | None = None,
-    ignore_actions: Sequence[str] = (),
     embed: Embedder = tf_idf,
     errors: InputErrors | None = None,
-    sessions_of: str | None = None,
+    settings: MeasuredInputSettings | None = None,
 ) -> int:
     """Write the page of some recordings; returns the number of runs.
 
@@ -61,15 +186,9 @@ def write_report(
         out: the file of the page.
         scores: the file of the scores of judges.
         with_contents: whether the page shows contents, or digests of them.
-        t_max: turns within which success counts, for every run or by task group.
-        loop_code: how loops are read, see ``--loop-code``.
-        exact: whether texts are compared exactly, see ``--exact``.
-        detect_polls: whether calls that wait are taken for polls, see ``--detect-polls``.
-        policy: marks where it would intervene, and ends runs where it stops them.
-        ignore_actions: actions whose steps are left out.
         embed: gives a row of numbers for each action's text; the map of actions is drawn from it.
         errors: reports errors in the recordings.
-        sessions_of: the coding agent whose sessions the files are; see ``--from``.
+        settings: how the files are read; by default, as by ``tidegauge report`` without options.
 
     Raises:
         OSError: the page cannot be written, or the scores cannot be read.
@@ -80,18 +199,9 @@ def write_report(
         with open(scores, "rb") as lines:
             judged = read_scores(lines, os.fspath(scores))
     errors = errors or InputErrors(strict=False)
-    report = ReportData(
-        policy or Policy(), loop_code=loop_code, exact=exact, detect_polls=detect_polls
-    )
-    skipped = read_recordings(
-        files,
-        report,
-        errors,
-        ignore_actions=ignore_actions,
-        t_max=t_max,
-        keep_line=report.keep_line,
-        sessions_of=sessions_of,
-    )
+    settings = settings or MeasuredInputSettings(files=tuple(files))
+    report = ReportData(settings)
+    skipped = read_recordings(settings, report, errors, keep_line=report.keep_line)
     runs = report.reported()
     numbers = document(report.runs, skipped_lines=skipped)
     groups = report.runs.groups().items()

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tidegauge.cli.command_settings import OUT_FOLDER, URL, setting, settings_options
-from tidegauge.cli.output_files import write_files
+from tidegauge.cli.recording_options import write_files
 
 
 @dataclass(frozen=True, kw_only=True)

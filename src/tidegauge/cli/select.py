@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,25 +12,25 @@ from typing import Any, Final
 import click
 
 from tidegauge.cli.command_settings import COUNT, OUT_FILE, TEXT, setting, settings_options
-from tidegauge.cli.input_errors import InputErrors
-from tidegauge.cli.output_files import open_output, refuse_overwriting
 from tidegauge.cli.recording_options import (
+    InputErrors,
     InputSettings,
     TMax,
+    open_output,
     read_recordings,
+    refuse_overwriting,
     scores_setting,
     t_max_setting,
 )
 from tidegauge.cli.terminal import print_json, print_line
 from tidegauge.diagnose.competency_scores import overall_scores, read_scores
-from tidegauge.diagnose.condition import Condition
-from tidegauge.diagnose.recorded_run import FIELDS, fields_of
+from tidegauge.diagnose.recorded_run import FIELDS, Condition, fields_of
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
 from tidegauge.pipeline import EngineSink
 from tidegauge.policies import Policy
-from tidegauge.streaming_metrics import Engine, RunReport
-from tidegauge.streaming_metrics.packed_runs import PackedRuns
+from tidegauge.streaming_metrics import RunReport
+from tidegauge.streaming_metrics.packed_runs import PackedEngine
 
 _OVERALL: Final = "overall_score"
 
@@ -118,14 +117,7 @@ def select(settings: SelectSettings) -> None:
         if settings.out is not None:
             write = stack.enter_context(open_output(settings.out)).write
         selected = SelectedRuns(holds, write, top=settings.top, rank=overall)
-        read_recordings(
-            settings.files,
-            selected,
-            errors,
-            t_max=settings.t_max,
-            keep_line=selected.keep_line,
-            sessions_of=settings.sessions_of,
-        )
+        read_recordings(settings, selected, errors, keep_line=selected.keep_line)
         selected.close()
     print_line(f"{selected.chosen} of {selected.seen} runs", err=True)
     errors.exit_if_unreadable()
@@ -177,9 +169,8 @@ class SelectedRuns:
         self._best: list[tuple[float, int, list[bytes]]] = []  # a heap: rank, order, lines
         self._holds = holds
         self._write_lines = write
-        self._engine = Engine(clock=None, max_runs=sys.maxsize, on_finished=self._finished)
+        self._engine = PackedEngine(on_finished=self._finished)
         self._sink = EngineSink(self._engine, Policy())
-        self._packed = PackedRuns(self._engine)
         self._lines: dict[str, list[bytes]] = {}  # of the open runs
         self._ended: RunReport | None = None  # the run that the current line ended
 
@@ -189,20 +180,15 @@ class SelectedRuns:
         self._sink.run_started(event)
         self._ended = None
         self._lines[event.run] = []
-        self._packed.began(event.run)
 
     def step_issued(self, event: Step) -> Decision:
-        self._packed.use(event.run)
         return self._sink.step_issued(event)
 
     def step_observed(self, event: Outcome) -> Decision:
-        self._packed.use(event.run)
         return self._sink.step_observed(event)
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         """A run ended; it is decided once its last line is kept."""
-        self._packed.use(event.run)
-        self._packed.ended(event.run)
         return self._sink.run_ended(event)
 
     def keep_line(self, run: str, line: bytes) -> None:
@@ -223,7 +209,6 @@ class SelectedRuns:
         self._ended = report
 
     def _decide_unfinished(self, run: str) -> None:
-        self._packed.use(run)
         state = self._engine.get(run)
         if state is not None:
             self._decide(state.report())

@@ -22,16 +22,19 @@ from tidegauge.cli.command_settings import (
     TEXT,
     URL,
     number,
+    read_prices,
     setting,
     settings_options,
 )
-from tidegauge.cli.page_settings import PRICES_HELP, RUNBOOKS_HELP
-from tidegauge.cli.price_file import read_prices
-from tidegauge.cli.secret_files import read_key, read_token
 from tidegauge.cli.server_settings import (
+    PRICES_HELP,
+    RUNBOOKS_HELP,
     MeasuringSettings,
+    given_policy,
     print_metrics_addresses,
     rarely_collected,
+    read_key,
+    read_token,
     returning_memory,
     set_on_signal,
 )
@@ -278,10 +281,7 @@ def invitation(urls: Mapping[str, str]) -> tuple[str, str]:
 
 def _pipeline(settings: ServeSettings) -> Pipeline:
     from tidegauge.pipeline import configure
-    from tidegauge.policies import parse_rules
 
-    policy = settings.policy
-    is_file = policy is not None and policy.endswith(".toml")
     return configure(
         observe_only=True,  # the agents run elsewhere
         serve_metrics=False,
@@ -299,8 +299,7 @@ def _pipeline(settings: ServeSettings) -> Pipeline:
         record_to=settings.record_to,
         guard=settings.guard,
         guard_share=settings.guard_share,
-        policy=policy if is_file else None,
-        rules=None if policy is None or is_file else parse_rules(policy),
+        **given_policy(settings.policy),
     )
 
 

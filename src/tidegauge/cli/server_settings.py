@@ -1,4 +1,7 @@
-"""Settings that ``serve``, ``worker`` and ``decisions`` share, and what is started from them."""
+"""Settings that ``serve``, ``worker`` and ``decisions`` share, and what is started from them.
+
+No error message shows what is in the files and variables that hold secrets.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,15 @@ import atexit
 import contextlib
 import ctypes
 import gc
+import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tidegauge.cli.command_settings import (
     COUNT,
@@ -27,7 +33,6 @@ from tidegauge.cli.command_settings import (
     TEXT,
     setting,
 )
-from tidegauge.cli.secret_files import KafkaProperties, read_kafka_config
 from tidegauge.cli.terminal import print_line
 from tidegauge.errors import ConfigurationError
 from tidegauge.net.hosts import is_loopback
@@ -37,6 +42,110 @@ if TYPE_CHECKING:
     from tidegauge.exporters.reading import Reader
     from tidegauge.net.listener import Tls
     from tidegauge.receivers.assembly import AssemblyLimits
+
+
+PRICES_HELP: Final = (
+    'TOML file with the $ per million tokens of each model, as in "my-model" = 1.5; the live page '
+    "then shows what runs and loops cost in $."
+)
+RUNBOOKS_HELP: Final = (
+    "Address that serves docs/runbooks, for links of the live page. TIDEGAUGE_RUNBOOKS can name "
+    "it, too."
+)
+
+
+KafkaProperties: TypeAlias = dict[str, str | int | float | bool]
+
+
+def read_secret(path: str, what: str) -> str:
+    """Read a secret of some kind from a file, without the white space around it."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            secret = file.read().strip()
+    except UnicodeDecodeError:
+        raise ConfigurationError(
+            f"{path}: the file is not UTF-8; write the {what} as UTF-8 text"
+        ) from None
+    if not secret:
+        raise ConfigurationError(f"{path}: the file is empty; put the {what} in it")
+    return secret
+
+
+def read_key(path: str | None) -> bytes | None:
+    """The key of digests in a file; ``None`` without a file."""
+    if path is None:
+        return None
+    key = read_secret(path, "key").encode()
+    if len(key) > blake2b.MAX_KEY_SIZE:
+        raise ConfigurationError(
+            f"{path}: the key has {len(key)} bytes; use at most {blake2b.MAX_KEY_SIZE}"
+        )
+    return key
+
+
+def read_token(path: str | None, variable: str, *, sent: bool = False) -> str | None:
+    """The bearer token in a file, else that in a variable; ``None``, neither is set.
+
+    A variable that is set but empty is an error: a secret was not filled in.
+
+    Args:
+        sent: whether it is sent in a header, which must be able to carry it.
+    """
+    token = _from_variable(variable) if path is None else read_secret(path, "token")
+    if sent and token is not None and not (token.isascii() and token.isprintable()):
+        raise ConfigurationError(
+            f"{path or variable}: the token has a character that a header cannot carry; "
+            "use one line of printable ASCII"
+        )
+    return token
+
+
+def _from_variable(variable: str) -> str | None:
+    token = os.environ.get(variable)
+    if token is None:
+        return None
+    if not token.strip():
+        raise ConfigurationError(f"{variable} is empty; set a token, or unset the variable")
+    try:
+        token.encode()
+    except UnicodeEncodeError:  # what Python makes of other bytes
+        raise ConfigurationError(f"{variable} is not UTF-8; set a token in UTF-8") from None
+    return token.strip()
+
+
+def read_kafka_config(path: str) -> KafkaProperties:
+    """librdkafka's properties in a TOML file: ``security.protocol``, ``sasl.username``, ..."""
+    with open(path, "rb") as file:
+        try:
+            content = tomllib.load(file)
+        except tomllib.TOMLDecodeError as error:
+            # Python's message also quotes the file.
+            place = str(error).rpartition("(")[2].rstrip(")")
+            raise ConfigurationError(f"{path} is not valid TOML: {place}") from None
+        except UnicodeDecodeError:
+            raise ConfigurationError(f"{path} is not UTF-8; write it as UTF-8 text") from None
+    found: KafkaProperties = {}
+    for name, value in _properties(content):
+        if name in ("bootstrap.servers", "metadata.broker.list"):
+            raise ConfigurationError(f"{path}: remove {name}; set the brokers with --kafka")
+        if not isinstance(value, str | int | float | bool):
+            raise ConfigurationError(
+                f"{path}: {name} has the type {type(value).__name__}; "
+                "use text, a number, true or false"
+            )
+        found[name] = value
+    return found
+
+
+def _properties(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Names with dots in them, which TOML takes for tables unless they are quoted."""
+    for key, value in content.items():
+        name = prefix + key
+        if isinstance(value, Mapping):
+            yield from _properties(value, f"{name}.")
+        else:
+            yield name, value
+
 
 _COLLECT_AFTER: Final = (50_000, 20, 50)
 _MMAP_THRESHOLD, _ARENA_MAX = -3, -8  # the numbers of glibc
@@ -161,6 +270,15 @@ class MeasuringSettings(ServerSettings):
         )
         server.start(reader)
         return server
+
+
+def given_policy(policy: str | None) -> dict[str, Any]:
+    """Rules, or the name of a policy file, as settings of :func:`~tidegauge.configure`."""
+    from tidegauge.policies import parse_rules
+
+    if policy is None or policy.endswith(".toml"):
+        return {"policy": policy}
+    return {"rules": parse_rules(policy)}
 
 
 def print_metrics_addresses(server: MetricsServer) -> None:

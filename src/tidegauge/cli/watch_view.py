@@ -12,11 +12,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tidegauge.cli.live_runs import LiveRun, LiveRunSink, LoopOnset
-from tidegauge.cli.run_tables import (
+from tidegauge.cli.live_runs import (
     RUN_NUMBERS,
     STATUS_STYLES,
     WORK_NUMBERS,
+    LiveRun,
+    LiveRunSink,
+    LoopOnset,
     lines_of,
     run_numbers,
     section_table,

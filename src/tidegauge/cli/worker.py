@@ -26,11 +26,12 @@ from tidegauge.cli.command_settings import (
     setting,
     settings_options,
 )
-from tidegauge.cli.secret_files import read_key
 from tidegauge.cli.server_settings import (
     MeasuringSettings,
+    given_policy,
     print_metrics_addresses,
     rarely_collected,
+    read_key,
 )
 from tidegauge.cli.terminal import VisibleLog, print_line
 from tidegauge.errors import MissingExtraError
@@ -176,15 +177,11 @@ def _from_otlp() -> Callable[[bytes | None, bytes | None], bytes]:
 
 def _policy(settings: WorkerCommandSettings) -> Policy:
     from tidegauge.pipeline import Settings
-    from tidegauge.policies import parse_rules
 
-    policy = settings.policy
-    is_file = policy is not None and policy.endswith(".toml")
     return Settings(
         guard=settings.guard,
         guard_share=settings.guard_share,
-        policy=policy if is_file else None,
-        rules=None if policy is None or is_file else parse_rules(policy),
+        **given_policy(settings.policy),
     ).decides()
 
 

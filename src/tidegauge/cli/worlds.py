@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import click
 
 from tidegauge.cli.command_settings import FLAG, number, setting, settings_options
-from tidegauge.cli.terminal import print_line
-from tidegauge.cli.text_table import TextTable
+from tidegauge.cli.terminal import TextTable, print_line
 from tidegauge.worlds.survey import SurveyRow, survey
 
 _NAMES = 2

@@ -1,5 +1,7 @@
 """Listens for hooks on this machine: a Unix socket, or a loopback port with a token.
 
+Both are in a folder that only its user can enter.
+
 A hook sends a line ``tidegauge 1 AGENT TOKEN LENGTH`` (on a socket, the token is ``-``), then its
 payload. The answer is a line ``tidegauge 1 LENGTH``, then what the hook prints.
 """
@@ -12,21 +14,26 @@ import logging
 import os
 import secrets
 import socket
+import stat
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from io import BufferedReader
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any, Final
 
-from tidegauge.coding_agents.places import PORT_FILE, SOCKET_FILE, private_folder
 from tidegauge.errors import ConfigurationError
-from tidegauge.net.deadline import TimedSocket
+from tidegauge.net.bounded_server import TimedSocket
 from tidegauge.safety.guard import internal_errors, log
 from tidegauge.safety.private_files import private
 
+_SOCKET_FILE: Final = "watch.sock"
+_PORT_FILE: Final = "watch.port"
+"""Has the port and the token, on systems without such sockets."""
+
+_PRIVATE: Final = 0o700
 _MAX_BYTES: Final = 16 * 1024 * 1024
 _MAX_HEAD: Final = 256
 _MAX_CONNECTIONS: Final = 64
@@ -36,11 +43,45 @@ _MAX_PATH: Final = 100
 """Bytes of a socket's path that every system takes."""
 
 
+def watch_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder of the watcher: in the folder of the login session, else in the user's cache.
+
+    >>> watch_folder({"XDG_RUNTIME_DIR": "/"})
+    PosixPath('/tidegauge')
+    """
+    runtime = environ.get("XDG_RUNTIME_DIR")
+    if runtime and os.path.isdir(runtime):
+        return Path(runtime) / "tidegauge"
+    return Path(os.path.expanduser("~")) / ".cache" / "tidegauge"
+
+
+def private_folder(folder: Path) -> Path:
+    """Make a folder that only its user can enter, or check that it is one.
+
+    Raises:
+        ConfigurationError: it is a link or no folder, or belongs to another user.
+        OSError: it cannot be made.
+    """
+    folder.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+    if not hasattr(os, "geteuid"):
+        return folder
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode):
+        raise ConfigurationError(f"{folder} is a link; remove it")
+    if found.st_uid != os.geteuid():
+        raise ConfigurationError(
+            f"{folder} belongs to user {found.st_uid}, who could read what agents do; remove it"
+        )
+    if stat.S_IMODE(found.st_mode) != _PRIVATE:
+        folder.chmod(_PRIVATE)
+    return folder
+
+
 class HookEndpoint:
     """Listens from its construction on, and answers after :meth:`start`.
 
     Args:
-        folder: where hooks find it; see :func:`~tidegauge.coding_agents.places.watch_folder`.
+        folder: where hooks find it; see :func:`watch_folder`.
         receive: takes the name of an agent and a payload, and returns what the hook prints.
         lost: takes the same, if the hook no longer waits for what it should print.
         sockets: whether to use a Unix socket; ``None``: if the system has them.
@@ -62,7 +103,7 @@ class HookEndpoint:
         sockets: bool | None = None,
     ) -> None:
         private_folder(folder)
-        path = folder / SOCKET_FILE
+        path = folder / _SOCKET_FILE
         if sockets is None:
             sockets = hasattr(socket, "AF_UNIX") and len(os.fsencode(path)) <= _MAX_PATH
         self._token = "-"  # noqa: S105 -- a socket needs none
@@ -75,7 +116,7 @@ class HookEndpoint:
             self._token = secrets.token_urlsafe(32)
             self._server = _Server(socket.AF_INET, ("127.0.0.1", 0), self._serve)
             port = self._server.server_address[1]
-            self._file, self.address = folder / PORT_FILE, f"127.0.0.1:{port}"
+            self._file, self.address = folder / _PORT_FILE, f"127.0.0.1:{port}"
             self._file.unlink(missing_ok=True)
             with open(self._file, "x", encoding="ascii", opener=private) as file:
                 file.write(f"{port} {self._token}\n")

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from tidegauge.coding_agents.known_agent import KnownAgent, Sessions
+from tidegauge.coding_agents.session_files import SessionPart, read_object
 from tidegauge.coding_agents.session_transcript import (
     Record,
     SessionError,
     SessionTranscript,
     listed,
     mapping,
+    mappings,
     parsed_time,
     text_in,
 )
@@ -28,22 +31,9 @@ _MAX_SAMPLE_BYTES: Final = 256 << 20
 
 _MAX_SAMPLES: Final = 1_000_000
 _MAX_LEVELS: Final = 32
+_ZIP: Final = b"PK\3\4"
 _ATTACHED: Final = "attachment://"
 _SCORES: Final = {"C": True, "I": False, True: True, False: False}
-
-
-class SampleLines(NamedTuple):
-    """Lines of a recording that a sample gives.
-
-    Attributes:
-        lines: the lines, as objects.
-        size: how many bytes were read.
-        error: why it was skipped.
-    """
-
-    lines: list[dict[str, Any]]
-    size: int = 0
-    error: str | None = None
 
 
 class InspectTranscript(SessionTranscript):
@@ -53,7 +43,6 @@ class InspectTranscript(SessionTranscript):
 
     @classmethod
     def recognizes(cls, record: Record) -> bool:
-        """Whether this is the object of a whole log."""
         return "eval" in record and "status" in record and "version" in record
 
     def read(self, record: Record) -> None:
@@ -80,12 +69,29 @@ class InspectTranscript(SessionTranscript):
             text_in(call, "id") or f"#{number}": Call(
                 text_in(call, "function") or "tool", call.get("arguments")
             )
-            for number, call in enumerate(map(mapping, listed(message.get("tool_calls"))))
+            for number, call in enumerate(mappings(message.get("tool_calls")))
         }
         self.choose(chosen, tokens=tokens if type(tokens) is int else None, time=time)
 
 
-def read_zip(path: Path) -> Iterator[SampleLines]:
+def _read_log(path: Path) -> Iterator[SessionPart]:
+    """The lines of the samples of a log, one after the other."""
+    with open(path, "rb") as file:
+        packed = file.read(len(_ZIP)) == _ZIP
+    whole = None if packed else read_object(path)
+    if whole is not None and InspectTranscript.recognizes(whole):
+        for number, sample in enumerate(listed(whole.get("samples")), start=1):
+            if isinstance(sample, dict):
+                yield SessionPart(_lines_of(sample, whole), number)
+            else:
+                yield SessionPart([], number, 0, "the sample is no JSON object")
+    elif packed:
+        yield from _read_zip(path)
+    else:
+        raise SessionError("it is no log of Inspect: use an .eval file, or one in JSON")
+
+
+def _read_zip(path: Path) -> Iterator[SessionPart]:
     """The samples of an ``.eval`` file, one after the other.
 
     Raises:
@@ -101,30 +107,22 @@ def read_zip(path: Path) -> Iterator[SampleLines]:
                 header = _member(log, "_journal/start.json")  # the evaluation was cut short
             if header is None:
                 raise SessionError("it is no log of Inspect: it has no header.json")
-            for name in names:
+            for number, name in enumerate(names, start=1):
                 size = log.getinfo(name).compress_size
                 try:
                     sample = _member(log, name)
                 except SessionError as error:
-                    yield SampleLines([], size, str(error))
+                    yield SessionPart([], number, size, str(error))
                     continue
                 if sample is None:
-                    yield SampleLines([], size, f"{name} is no JSON object, or is too large")
+                    why = f"{name} is no JSON object, or is too large"
+                    yield SessionPart([], number, size, why)
                 else:
-                    yield SampleLines(_lines_of(sample, header), size)
+                    yield SessionPart(_lines_of(sample, header), number, size)
     except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError) as error:
         if isinstance(error, SessionError):
             raise
         raise SessionError(f"the zip file is broken: {error}") from error
-
-
-def read_log(whole: Record) -> Iterator[SampleLines]:
-    """The samples of a log in JSON."""
-    for sample in listed(whole.get("samples")):
-        if isinstance(sample, dict):
-            yield SampleLines(_lines_of(sample, whole))
-        else:
-            yield SampleLines([], 0, "the sample is no JSON object")
 
 
 def _zipfile() -> Any:
@@ -173,9 +171,9 @@ def _lines_of(sample: Record, header: Record) -> list[dict[str, Any]]:
     where = about.get("eval_id") or about.get("run_id"), sample.get("id"), sample.get("epoch")
     session = "-".join(str(part) for part in where if part is not None)
     attached = mapping(sample.get("attachments"))
-    events = [mapping(event) for event in listed(sample.get("events"))]
+    events = mappings(sample.get("events"))
     if not any(event.get("event") == "model" for event in events):
-        events = [mapping(message) for message in listed(sample.get("messages"))]
+        events = mappings(sample.get("messages"))
     agents = _Agents(session, text_in(about, "task"), text_in(about, "model"), events)
     outermost = agents.outermost
     outermost.prompt(_task(sample), parsed_time(sample.get("started_at")))
@@ -282,3 +280,19 @@ def _attached(value: Any, attached: Record, levels: int) -> Any:
     if isinstance(value, list):
         return [_attached(one, attached, levels + 1) for one in value]
     return value
+
+
+INSPECT: Final = KnownAgent(
+    "inspect",
+    "Inspect",
+    sessions=Sessions(
+        InspectTranscript,
+        ("*.eval", "[0-9]*T*_*.json"),
+        reader=_read_log,
+        begins=_ZIP,
+        whole=True,
+        note="logs of [Inspect](https://inspect.aisi.org.uk/eval-logs.html): a sample in one epoch "
+        "is a run, with its success; agents inside are runs. `.eval` files need "
+        "`pip install '.[inspect]'`",
+    ),
+)

@@ -24,99 +24,21 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tidegauge.coding_agents.json_edit import (
-    append_element,
-    append_member,
-    find_value,
-    remove_item,
-)
+from tidegauge.coding_agents.agents import SETTINGS
+from tidegauge.coding_agents.json_edit import append, find_value, remove_item
+from tidegauge.coding_agents.known_agent import HookSettings
 from tidegauge.errors import ConfigurationError
 
 _HERE: Final = Path(__file__).parent
 _CLIENT: Final = "hook_client.py"
-_PLUGIN: Final = "opencode_plugin.js"
 _PLUGIN_HEAD: Final = "// tidegauge:"
-_SECONDS: Final = 5
 _SETTINGS_MODE: Final = 0o600
 _MAX_BYTES: Final = 16 * 1024 * 1024
 _MAX_LEVELS: Final = 100
 _ATTEMPTS: Final = 5
 
 
-class Installable(NamedTuple):
-    """Where an agent has its hooks.
-
-    Args:
-        folder: its folder, from the home directory.
-        variable: the variable that names another folder; ``None``, there is none.
-        file: the file of its hooks, in the folder.
-        before: events with a tool; a hook names the tools for which it runs.
-        other: events without.
-        timeout: time limit of a hook in the unit of the agent.
-        tools: what stands for all tools.
-        own: whether the file is ours alone.
-        note: what else the user must do.
-    """
-
-    folder: str
-    variable: str | None
-    file: str
-    before: tuple[str, ...] = ()
-    other: tuple[str, ...] = ()
-    timeout: int = _SECONDS
-    tools: str = ".*"
-    own: bool = False
-    note: str | None = None
-
-
-INSTALLABLE: Final[Mapping[str, Installable]] = {
-    "codex": Installable(
-        ".codex",
-        "CODEX_HOME",
-        "hooks.json",
-        ("PreToolUse", "PostToolUse"),
-        ("UserPromptSubmit", "Stop"),
-        note="Codex runs hooks only when you trust them: start codex once, and review them with "
-        "/hooks.",
-    ),
-    "gemini": Installable(
-        ".gemini",
-        None,
-        "settings.json",
-        ("BeforeTool", "AfterTool"),
-        ("BeforeAgent", "AfterAgent", "SessionEnd"),
-        timeout=_SECONDS * 1_000,
-    ),
-    "qwen": Installable(
-        ".qwen",
-        None,
-        "settings.json",
-        ("PreToolUse", "PostToolUse", "PostToolUseFailure"),
-        ("UserPromptSubmit", "Stop"),
-        timeout=_SECONDS * 1_000,  # 0.24 takes less than 1,000 for seconds, 0.15 does not
-    ),
-    "claude": Installable(
-        ".claude",
-        "CLAUDE_CONFIG_DIR",
-        "settings.json",
-        ("PreToolUse", "PostToolUse", "PostToolUseFailure"),
-        ("UserPromptSubmit", "Stop", "SubagentStop", "SessionEnd"),
-        tools="*",
-    ),
-    "copilot": Installable(
-        ".copilot",
-        "COPILOT_HOME",
-        "hooks/tidegauge.json",
-        ("PreToolUse", "PostToolUse", "PostToolUseFailure"),
-        ("UserPromptSubmit", "Stop", "SessionEnd"),
-        own=True,
-    ),
-    "opencode": Installable(".config/opencode", None, "plugin/tidegauge.js", own=True),
-}
-"""The agents whose hooks can be installed, by name."""
-
-
-class Place(NamedTuple):
+class AgentFolders(NamedTuple):
     """Where everything is for one user.
 
     Args:
@@ -132,7 +54,7 @@ class Place(NamedTuple):
     python: str
 
     @classmethod
-    def of_user(cls, environ: Mapping[str, str] = os.environ) -> Place:
+    def of_user(cls, environ: Mapping[str, str] = os.environ) -> AgentFolders:
         """That of the user who runs this process."""
         home = Path(os.path.expanduser("~"))
         data = environ.get("XDG_DATA_HOME", "")
@@ -143,20 +65,18 @@ class Place(NamedTuple):
 
     def folder(self, agent: str) -> Path:
         """The folder of an agent's settings."""
-        where = INSTALLABLE[agent]
-        named = self.environ.get(where.variable) if where.variable is not None else None
-        return Path(named) if named else self.home / where.folder
+        return SETTINGS[agent].folder.find(self.home, self.environ)
 
     def settings(self, agent: str) -> Path:
         """The file of an agent's hooks; if it is a link, the file that it leads to."""
-        return Path(os.path.realpath(self.folder(agent) / INSTALLABLE[agent].file))
+        return Path(os.path.realpath(self.folder(agent) / SETTINGS[agent].file))
 
     def found(self) -> list[str]:
         """The agents that this user has: their folder exists, or their program."""
         path = self.environ.get("PATH")
         return [
             agent
-            for agent in INSTALLABLE
+            for agent in SETTINGS
             if self.folder(agent).is_dir() or shutil.which(agent, path=path) is not None
         ]
 
@@ -197,26 +117,26 @@ class Change(NamedTuple):
         return "".join(line if line.endswith("\n") else f"{line}\n" for line in changed)
 
 
-def install(place: Place, agents: Sequence[str]) -> list[Change]:
+def install(user: AgentFolders, agents: Sequence[str]) -> list[Change]:
     """The changes that give agents their hooks; none, if they have them.
 
     Raises:
         ConfigurationError: a settings file is not of the expected form.
         OSError: a file cannot be read, or could not be written.
     """
-    return _plan(place, agents, installing=True)
+    return _plan(user, agents, installing=True)
 
 
-def remove(place: Place, agents: Sequence[str]) -> list[Change]:
+def remove(user: AgentFolders, agents: Sequence[str]) -> list[Change]:
     """The changes that take the hooks out again; errors as for :func:`install`."""
-    return _plan(place, agents, installing=False)
+    return _plan(user, agents, installing=False)
 
 
-def apply(place: Place, agreed: Sequence[Change], *, installing: bool) -> list[Change]:
+def apply(user: AgentFolders, agreed: Sequence[Change], *, installing: bool) -> list[Change]:
     """Make changes in the files as they are now: all of them, or none if one fails.
 
     Args:
-        place: where everything is.
+        user: where everything is for that user.
         agreed: the changes, as they were planned.
         installing: whether :func:`install` planned them.
 
@@ -228,31 +148,31 @@ def apply(place: Place, agreed: Sequence[Change], *, installing: bool) -> list[C
             changes all the time.
         OSError: a file cannot be written.
     """
-    _plan(place, [change.agent for change in agreed], installing=installing)
+    _plan(user, [change.agent for change in agreed], installing=installing)
     made: list[Change] = []
     done: list[Change] = []
     try:
         if installing:
-            place.data.mkdir(mode=0o700, parents=True, exist_ok=True)
-            client = place.data / _CLIENT
+            user.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+            client = user.data / _CLIENT
             text = (_HERE / _CLIENT).read_text(encoding="utf-8")
             done.append(_replaced(Change("", client, _read(client), text)))
         for one in agreed:
-            made += _make(place, one, done, installing=installing)
+            made += _make(user, one, done, installing=installing)
     except BaseException:
         for change in reversed(done):
             with contextlib.suppress(OSError, ConfigurationError):
                 _replace(change.path, change.after, change.before)
         raise
     if not installing:
-        _clean(place, made)
+        _clean(user, made)
     return made
 
 
-def _plan(place: Place, agents: Sequence[str], *, installing: bool) -> list[Change]:
+def _plan(user: AgentFolders, agents: Sequence[str], *, installing: bool) -> list[Change]:
     """The changes of these agents' files that change something, if all of them can be made."""
     change_of = _install if installing else _remove
-    planned = [change_of(place, agent) for agent in dict.fromkeys(agents)]
+    planned = [change_of(user, agent) for agent in dict.fromkeys(agents)]
     found = [change for change in planned if change.before != change.after]
     for change in found:
         folder = change.path.parent
@@ -265,12 +185,14 @@ def _plan(place: Place, agents: Sequence[str], *, installing: bool) -> list[Chan
     return found
 
 
-def _make(place: Place, agreed: Change, done: list[Change], *, installing: bool) -> list[Change]:
+def _make(
+    user: AgentFolders, agreed: Change, done: list[Change], *, installing: bool
+) -> list[Change]:
     """Make one change; adds what was written to ``done``."""
-    kept = place.data / f"{agreed.agent}.json"
+    kept = user.data / f"{agreed.agent}.json"
     state = _state(kept)
     for _ in range(_ATTEMPTS):
-        change = (_install if installing else _remove)(place, agreed.agent)
+        change = (_install if installing else _remove)(user, agreed.agent)
         if change.path != agreed.path:
             raise ConfigurationError(
                 f"{agreed.path} was replaced by a link to {change.path}; nothing was changed"
@@ -287,30 +209,30 @@ def _make(place: Place, agreed: Change, done: list[Change], *, installing: bool)
     )
 
 
-def _clean(place: Place, removed: Sequence[Change]) -> None:
+def _clean(user: AgentFolders, removed: Sequence[Change]) -> None:
     """Remove what was kept for hooks that are gone."""
     for change in removed:
-        kept = place.data / f"{change.agent}.json"
+        kept = user.data / f"{change.agent}.json"
         _remove_folders(change, kept)
         kept.unlink(missing_ok=True)
-    if not any(place.data.glob("*.json")):
+    if not any(user.data.glob("*.json")):
         with contextlib.suppress(OSError):
-            (place.data / _CLIENT).unlink()
-            place.data.rmdir()
+            (user.data / _CLIENT).unlink()
+            user.data.rmdir()
 
 
-def _install(place: Place, agent: str) -> Change:
-    path, where = place.settings(agent), INSTALLABLE[agent]
+def _install(user: AgentFolders, agent: str) -> Change:
+    path, where = user.settings(agent), SETTINGS[agent]
     before = _read(path)
-    command = place.command(agent)
+    command = user.command(agent)
     if not _is_unicode(command):
         raise ConfigurationError(
-            f"{place.data} is not UTF-8, so settings cannot name it; set XDG_DATA_HOME"
+            f"{user.data} is not UTF-8, so settings cannot name it; set XDG_DATA_HOME"
         )
-    if where.own:
+    if where.own is not None:
         if before is not None and not _is_own(before):
             raise ConfigurationError(f"{path} is not of tidegauge; rename it")
-        return Change(agent, path, before, _own_text(place, agent))
+        return Change(agent, path, before, where.own(where, command))
     groups = [(event, {"matcher": where.tools}) for event in where.before]
     groups += [(event, {}) for event in where.other]
     current = _parsed(path, before, where)
@@ -324,15 +246,15 @@ def _install(place: Place, agent: str) -> Change:
     return Change(agent, path, before, text)
 
 
-def _remove(place: Place, agent: str) -> Change:
-    path = place.settings(agent)
+def _remove(user: AgentFolders, agent: str) -> Change:
+    path = user.settings(agent)
     before = _read(path)
-    if INSTALLABLE[agent].own:
+    if SETTINGS[agent].own is not None:
         ours = before is not None and _is_own(before)
         return Change(agent, path, before, None if ours else before)
-    if before is None or not _ours(_parsed(path, before, INSTALLABLE[agent])):
+    if before is None or not _ours(_parsed(path, before, SETTINGS[agent])):
         return Change(agent, path, before, before)
-    known, original = _original(_state(place.data / f"{agent}.json"), before)
+    known, original = _original(_state(user.data / f"{agent}.json"), before)
     return Change(agent, path, before, original if known else _without_ours(before))
 
 
@@ -344,16 +266,6 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _own_text(place: Place, agent: str) -> str:
-    """What is in a file that is ours alone."""
-    where = INSTALLABLE[agent]
-    if not where.before:
-        return (_HERE / _PLUGIN).read_text(encoding="utf-8")
-    hook = {"type": "command", "command": place.command(agent), "timeoutSec": where.timeout}
-    hooks = {event: [hook] for event in (*where.before, *where.other)}
-    return json.dumps({"version": 1, "hooks": hooks}, indent=2) + "\n"
-
-
 def _is_own(text: str) -> bool:
     return text.startswith(_PLUGIN_HEAD) or _is_ours({"command": text})
 
@@ -362,11 +274,11 @@ def _with_group(text: str, event: str, group: Any) -> str:
     """The text with a group of hooks for an event, at the end of those that it has."""
     hooks = find_value(text, ("hooks",))
     if hooks is None:
-        return append_member(text, find_value(text, ()) or 0, 0, "hooks", {event: [group]})
+        return append(text, find_value(text, ()) or 0, 0, {event: [group]}, "hooks")
     groups = find_value(text, ("hooks", event))
     if groups is None:
-        return append_member(text, hooks, 1, event, [group])
-    return append_element(text, groups, 2, group)
+        return append(text, hooks, 1, [group], event)
+    return append(text, groups, 2, group)
 
 
 def _without_ours(text: str) -> str:
@@ -374,27 +286,23 @@ def _without_ours(text: str) -> str:
     for event in _ours(json.loads(text)):
         while True:
             groups = json.loads(text)["hooks"][event]
-            place = next((n for n, one in enumerate(groups) if _our_commands(one)), None)
+            index = next((n for n, one in enumerate(groups) if _our_commands(one)), None)
             at = find_value(text, ("hooks", event))
-            if place is None or at is None:
+            if index is None or at is None:
                 break
-            hooks = groups[place]["hooks"]
-            if len(hooks) > len(_our_commands(groups[place])):  # a group with others' hooks, too
+            hooks = groups[index]["hooks"]
+            if len(hooks) > len(_our_commands(groups[index])):  # a group with others' hooks, too
                 number = next(n for n, one in enumerate(hooks) if _is_ours(one))
-                text = _removed_hook(text, event, place, number)
+                inner = find_value(text, ("hooks", event, index, "hooks")) or 0
+                text = remove_item(text, inner, number)
             elif len(groups) > 1:
-                text = remove_item(text, at, place)
+                text = remove_item(text, at, index)
             else:
                 text = remove_item(text, find_value(text, ("hooks",)) or 0, event)
                 break
     if json.loads(text).get("hooks") == {}:
         text = remove_item(text, find_value(text, ()) or 0, "hooks")
     return text
-
-
-def _removed_hook(text: str, event: str, place: int, number: int) -> str:
-    at = find_value(text, ("hooks", event, place, "hooks"))
-    return text if at is None else remove_item(text, at, number)
 
 
 def _ours(settings: Any) -> dict[str, list[str]]:
@@ -416,7 +324,7 @@ def _is_ours(hook: Any) -> bool:
     return isinstance(command, str) and "tidegauge" in command and _CLIENT in command
 
 
-def _parsed(path: Path, text: str | None, where: Installable) -> Any:
+def _parsed(path: Path, text: str | None, where: HookSettings) -> Any:
     """The settings in a file.
 
     Raises:
@@ -553,7 +461,7 @@ def _kept_text(change: Change, state: Mapping[str, Any]) -> str:
         state: what was kept of it so far.
     """
     original = change.before
-    if original is not None and not INSTALLABLE[change.agent].own and _ours(json.loads(original)):
+    if original is not None and SETTINGS[change.agent].own is None and _ours(json.loads(original)):
         known, before = _original(state, original)
         original = before if known else _without_ours(original)
     made = state.get("folders") or _missing_folders(change.path)

@@ -1,78 +1,44 @@
-"""The sessions of coding agents in files and folders."""
+"""The file of a session: read whole, or while an agent writes it.
+
+While it is written, a file with a line a record is read from where the last look has stopped. A
+line without its end waits for the next look. A file that has become shorter, or is another one, is
+read from its start, and so is every file that agents write again as a whole.
+"""
 
 from __future__ import annotations
 
 import codecs
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import stat
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from tidegauge.coding_agents.atif_trajectories import AtifTranscript, read_trajectory
-from tidegauge.coding_agents.claude_sessions import ClaudeTranscript
-from tidegauge.coding_agents.codex_sessions import CodexTranscript
-from tidegauge.coding_agents.copilot_sessions import CopilotTranscript
-from tidegauge.coding_agents.gemini_sessions import GeminiTranscript
-from tidegauge.coding_agents.inspect_logs import (
-    InspectTranscript,
-    SampleLines,
-    read_log,
-    read_zip,
+from tidegauge.coding_agents.session_transcript import (
+    CallingAnswer,
+    SessionError,
+    SessionTranscript,
 )
-from tidegauge.coding_agents.mini_swe_agent_sessions import MiniSweAgentTranscript
-from tidegauge.coding_agents.opencode_sessions import OpencodeTranscript, read_database
-from tidegauge.coding_agents.openhands_sessions import OpenHandsTranscript
-from tidegauge.coding_agents.qwen_sessions import QwenTranscript
-from tidegauge.coding_agents.session_transcript import SessionError, SessionTranscript
 from tidegauge.recordings.line_replay import MAX_LINE_BYTES, Line, read_lines
+from tidegauge.safety.guard import internal_errors
 from tidegauge.values.elements import MOST_OF_A_FILE
 from tidegauge.values.exact_json import bounded_json
 
-AGENTS: Final[Mapping[str, type[SessionTranscript]]] = MappingProxyType(
-    {
-        kind.agent: kind
-        for kind in (
-            CodexTranscript,
-            ClaudeTranscript,
-            GeminiTranscript,
-            QwenTranscript,
-            CopilotTranscript,
-            OpencodeTranscript,
-            OpenHandsTranscript,
-            MiniSweAgentTranscript,
-            AtifTranscript,
-            InspectTranscript,
-        )
-    }
-)
-"""The agents and formats whose sessions are read, by their names."""
-
-_PATTERNS: Final = {
-    "codex": ["rollout-*.jsonl"],
-    "claude": ["*.jsonl"],
-    "gemini": ["session-*.jsonl", "chats/*/*.jsonl"],  # of sub-agents, by their sessions
-    "qwen": ["chats/*.jsonl"],
-    "copilot": ["events.jsonl"],
-    "opencode": ["opencode*.db"],
-    "openhands": ["events"],
-    "mini-swe-agent": ["*.traj.json"],
-    "atif": ["*trajectory*.json"],
-    "inspect": ["*.eval", "[0-9]*T*_*.json"],
-}
-_OBJECTS: Final = (MiniSweAgentTranscript, AtifTranscript, InspectTranscript)
-"""Their files are one JSON object."""
 _MAX_FILE_BYTES: Final = 1 << 30
-_LOOKED_AT: Final = 20
-"""Lines of a file that show whose it is."""
+_HEAD_BYTES: Final = 256
+_TOKEN_BYTES: Final = 1024 * 1024
+_MAX_CALLS: Final = 1_000
+
+Lines = list[dict[str, Any]]
 
 
 class SessionPart(NamedTuple):
     """Lines of a recording that a part of a file completes.
 
     Attributes:
-        lines: the lines, as objects.
         number: that of the line that was read, or of the message or event.
         size: how many bytes were read.
         error: why the part was skipped.
@@ -84,75 +50,13 @@ class SessionPart(NamedTuple):
     error: str | None = None
 
 
-def find_sessions(path: Path, agent: str) -> list[Path]:
-    """The files, or for OpenHands the folders, of sessions in a folder, by their names.
-
-    A path that is a session, or is no folder, is returned as it is.
-
-    Args:
-        path: where to look.
-        agent: whose sessions; ``auto``, those of any agent.
-    """
-    if not path.is_dir() or _is_conversation(path):
-        return [path]
-    kinds = _PATTERNS if agent == "auto" else [agent]
-    found = {one for kind in kinds for pattern in _PATTERNS[kind] for one in path.rglob(pattern)}
-    return sorted(one for one in found if not one.is_dir() or _is_conversation(one))
-
-
-def _is_conversation(path: Path) -> bool:
-    """Whether a folder has the events of a conversation of OpenHands."""
-    return path.is_dir() and any(path.glob("event-*.json"))
-
-
-def guess_agent(path: Path) -> str | None:
-    """The agent whose session a file is, by its content; ``None``, it is none that is known.
+def read_records(path: Path, kind: type[SessionTranscript]) -> Iterator[SessionPart]:
+    """The lines of a session whose file has a record a line.
 
     Raises:
+        SessionError: no line is a record of this kind.
         OSError: it cannot be read.
     """
-    if path.is_dir():
-        return "openhands" if _is_conversation(path) else None
-    with open(path, "rb") as file:
-        begins = file.read(16)
-        if begins == b"SQLite format 3\0":
-            return "opencode"
-        if begins.startswith(b"PK\3\4"):
-            return "inspect"
-        file.seek(0)
-        records = [_parsed(line.content) for line in islice(_read_lines(file), _LOOKED_AT)]
-    for record in filter(None, records):
-        for agent, kind in AGENTS.items():
-            if kind.recognizes(record):
-                return agent
-    whole = _whole_file(path) if path.suffix == ".json" else None
-    kinds = [] if whole is None else [kind for kind in _OBJECTS if kind.recognizes(whole)]
-    return kinds[0].agent if kinds else None
-
-
-def read_session(path: Path, agent: str) -> Iterator[SessionPart]:
-    """The lines of a session, part by part.
-
-    Raises:
-        SessionError: it is no session of this agent.
-        OSError: it cannot be read.
-    """
-    match agent:
-        case "opencode":
-            return _from_database(path)
-        case "openhands":
-            return _from_folder(path)
-        case "mini-swe-agent":
-            return _from_object(path)
-        case "atif":
-            return _from_trajectory(path)
-        case "inspect":
-            return _from_samples(path)
-        case _:
-            return _from_lines(path, AGENTS[agent])
-
-
-def _from_lines(path: Path, kind: type[SessionTranscript]) -> Iterator[SessionPart]:
     transcript, number, known = kind(path.stem), 0, False
     with open(path, "rb") as file:
         for line in _read_lines(file):
@@ -171,64 +75,30 @@ def _from_lines(path: Path, kind: type[SessionTranscript]) -> Iterator[SessionPa
         raise SessionError(f"no line of it is one of {kind.agent}'s; use --from auto to find out")
 
 
-def _from_folder(path: Path) -> Iterator[SessionPart]:
-    transcript, number = OpenHandsTranscript(path.absolute().parent.name), 0
-    for number, file in enumerate(sorted(path.glob("event-*.json")), start=1):
-        record, size = _whole_file(file), os.path.getsize(file)
-        if record is None:
-            yield SessionPart([], number, size, f"{file.name} is no JSON object")
-        else:
-            yield SessionPart(transcript.take(record), number, size)
-    if not number:
-        raise SessionError("it has no files event-*.json; give the folder of a conversation")
-    yield SessionPart(transcript.close(), number)
-
-
-def _from_object(path: Path) -> Iterator[SessionPart]:
-    whole = _whole_file(path)
-    messages = None if whole is None else whole.get("messages")
-    if whole is None or not isinstance(messages, list):
-        raise SessionError("it is no trajectory: use a JSON object with messages")
-    transcript = MiniSweAgentTranscript(path.name.removesuffix(".traj.json"))
-    for number, message in enumerate(messages, start=1):
-        if isinstance(message, dict):
-            yield SessionPart(transcript.take(message), number)
-        else:
-            yield SessionPart([], number, 0, "the message is no JSON object")
-    info = whole.get("info")
-    status = info.get("exit_status") if isinstance(info, dict) else None
-    transcript.end(reason=status if isinstance(status, str) and status else None)
-    yield SessionPart(transcript.close(), len(messages), os.path.getsize(path))
-
-
-def _from_trajectory(path: Path) -> Iterator[SessionPart]:
-    whole = _whole_file(path)
-    if whole is None or not AtifTranscript.recognizes(whole):
-        raise SessionError("it is no trajectory in ATIF: it has no schema_version of ATIF")
-    for number, lines in enumerate(read_trajectory(whole, path.stem), start=1):
-        yield SessionPart(lines, number)
-    yield SessionPart([], 1, os.path.getsize(path))
-
-
-def _from_samples(path: Path) -> Iterator[SessionPart]:
+def first_records(path: Path, count: int) -> list[dict[str, Any]]:
+    """The records in the first lines of a file."""
     with open(path, "rb") as file:
-        packed = file.read(4) == b"PK\3\4"
-    whole = None if packed else _whole_file(path)
-    if whole is not None and InspectTranscript.recognizes(whole):
-        samples: Iterator[SampleLines] = read_log(whole)
-    elif packed:
-        samples = read_zip(path)
-    else:
-        raise SessionError("it is no log of Inspect: use an .eval file, or one in JSON")
-    for number, sample in enumerate(samples, start=1):
-        yield SessionPart(sample.lines, number, sample.size, sample.error)
+        found = [_parsed(line.content) for line in islice(_read_lines(file), count)]
+    return list(filter(None, found))
 
 
-def _from_database(path: Path) -> Iterator[SessionPart]:
-    if not path.is_file():
-        raise FileNotFoundError(2, "No such file", str(path))
-    for number, lines in enumerate(read_database(path), start=1):
-        yield SessionPart(lines, number)
+def read_object(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; ``None``, it has none, or more than 1 GiB."""
+    if os.path.getsize(path) > _MAX_FILE_BYTES:
+        return None
+    return _parsed(path.read_bytes())
+
+
+def read_growing_object(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file that is being written; ``None``, it is not complete.
+
+    Raises:
+        SessionError: it is too long to be read at each look.
+        OSError: it cannot be read.
+    """
+    if os.path.getsize(path) > 4 * MAX_LINE_BYTES:
+        raise SessionError(f"{path.name} has more than {4 * MAX_LINE_BYTES >> 20} MiB")
+    return _parsed(path.read_bytes())
 
 
 def _read_lines(file: BinaryIO) -> Iterator[Line]:
@@ -248,7 +118,169 @@ def _parsed(content: bytes | None) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _whole_file(path: Path) -> dict[str, Any] | None:
-    if os.path.getsize(path) > _MAX_FILE_BYTES:
-        return None
-    return _parsed(path.read_bytes())
+class Look(NamedTuple):
+    """What one look has found.
+
+    Attributes:
+        lines: the lines of a recording that are complete now.
+        again: whether they begin with the first one of the session again.
+        whole: whether there is no more to read for now.
+    """
+
+    lines: Lines
+    again: bool = False
+    whole: bool = True
+
+
+class SessionTail(ABC):
+    """A session that is being written.
+
+    Args:
+        path: its file or folder.
+        kind: whose session it is.
+        since: of a file with many sessions, those are read that changed later, in seconds since
+            the epoch.
+
+    Attributes:
+        skipped: records that could not be read.
+    """
+
+    def __init__(self, path: Path, kind: type[SessionTranscript], since: float = 0.0) -> None:
+        self.path = path
+        self.kind = kind
+        self.skipped = 0
+        self._transcript = kind(self._session())
+
+    def session_of(self, run: str) -> str:
+        """The id of the session that a run of it belongs to."""
+        return self._transcript.session
+
+    @abstractmethod
+    def look(self) -> Look | None:
+        """Read what is new; ``None``, nothing has changed.
+
+        Raises:
+            OSError: it cannot be read.
+            SessionError: it is no session of this agent.
+        """
+
+    def close(self) -> Lines:
+        """The lines that are complete if nothing more comes."""
+        return self._transcript.close()
+
+    def _session(self) -> str:
+        return self.path.stem
+
+
+class LinesTail(SessionTail):
+    """A file with a record a line, to which an agent appends. A look reads at most 16 MiB."""
+
+    _at_most: int | None = None
+    """Only so many bytes at its end are read; ``None``, all of it is, in several looks."""
+
+    def __init__(self, path: Path, kind: type[SessionTranscript], since: float = 0.0) -> None:
+        super().__init__(path, kind, since)
+        self._file: tuple[int, int] | None = None
+        self._head = b""
+        self._offset = 0
+        self._too_long = False  # the line that is being read has no end within the limit
+        self._known = False
+
+    def look(self) -> Look | None:
+        """Read the lines that are complete."""
+        found = os.stat(self.path)
+        identity = (found.st_dev, found.st_ino)
+        if identity == self._file and found.st_size == self._offset:
+            return None
+        again = False
+        with open(self.path, "rb") as file:
+            if identity != self._file or found.st_size < self._offset or not self._is_same(file):
+                again = self._file is not None
+                self._begin(identity)
+            self._head = self._head or file.read(_HEAD_BYTES)
+            if self._at_most is not None and found.st_size - self._offset > self._at_most:
+                self._offset, self._too_long = found.st_size - self._at_most, True
+            file.seek(self._offset)
+            content = file.read(MAX_LINE_BYTES)
+        lines: Lines = []
+        end = content.rfind(b"\n") + 1
+        for line in content[:end].splitlines():
+            if self._too_long:
+                self._too_long = False
+                self.skipped += 1
+            else:
+                lines += self._take(line)
+        if not end and len(content) == MAX_LINE_BYTES:
+            self._too_long, end = True, len(content)
+        self._offset += end
+        return Look(lines, again, self._offset + len(content) - end >= found.st_size)
+
+    def _is_same(self, file: BinaryIO) -> bool:
+        return file.read(len(self._head)) == self._head
+
+    def _begin(self, identity: tuple[int, int]) -> None:
+        self._transcript = self.kind(self._session())
+        self._file, self._head, self._offset = identity, b"", 0
+        self._too_long = self._known = False
+
+    def _take(self, line: bytes) -> Lines:
+        if not line.strip():
+            return []
+        try:
+            record = bounded_json(line)
+        except ValueError:
+            record = None
+        if not isinstance(record, dict):
+            self.skipped += 1
+            return []
+        self._known = self._known or self.kind.recognizes(record)
+        return self._transcript.take(record) if self._known else []
+
+
+class AnswerTokens(LinesTail):
+    """The tokens of the answers in the file of a session, each given once.
+
+    For sessions whose hooks report the calls but no tokens. An agent writes an answer before it
+    runs the calls of the answer, so the tokens are known when the hook reports the first of these
+    calls. If its hooks give no ids of calls, the answer is the last one, as long as its calls have
+    no results. It reads at most the last 1 MiB of a file at once.
+    """
+
+    _at_most = _TOKEN_BYTES
+
+    def __init__(self, path: Path, kind: type[SessionTranscript]) -> None:
+        super().__init__(path, kind)
+        self._failed = False
+        self._given: OrderedDict[str, None] = OrderedDict()  # calls of the answers that were given
+
+    def take(self, call_id: str | None) -> int | None:
+        """The tokens of the last answer, if it has chosen this call, or if calls have no ids.
+
+        ``None``, they are not known, or were given for another call of the answer.
+        """
+        given = self._given
+        if self._failed or call_id in given:
+            return None
+        try:
+            if not stat.S_ISREG(os.stat(self.path).st_mode):
+                return None
+            self.look()
+        except OSError:
+            return None
+        except Exception as error:  # noqa: BLE001 -- the call counts, whatever its file holds
+            internal_errors.record("transcripts.tokens", error)
+            self._failed = True
+            return None
+        answer = self._answer(call_id)
+        if answer is None or answer.tokens is None:
+            return None
+        again = any(one in given for one in answer.call_ids)
+        given.update(dict.fromkeys(answer.call_ids))
+        while len(given) > _MAX_CALLS:
+            given.popitem(last=False)
+        return None if again else answer.tokens
+
+    def _answer(self, call_id: str | None) -> CallingAnswer | None:
+        if call_id is None:
+            return self._transcript.open_answer()
+        return self._transcript.answer_with(call_id)

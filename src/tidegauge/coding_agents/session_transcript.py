@@ -38,12 +38,7 @@ class SessionError(TidegaugeError, ValueError):
 
 
 class CallingAnswer(NamedTuple):
-    """An answer of the model that chose calls.
-
-    Attributes:
-        call_ids: ids of the calls that it chose.
-        tokens: tokens that it took; ``None``, not known.
-    """
+    """An answer of the model: the ids of the calls that it chose, and the tokens that it took."""
 
     call_ids: tuple[str, ...]
     tokens: int | None
@@ -60,6 +55,10 @@ class SessionTranscript(ABC):
         model: the model that decides; ``None``, not known.
         name: name of the agent of its runs; ``None``, the kind's.
         task_group: what its tasks belong to; ``None``, not known.
+        run: id of the open run.
+        calls: those of the last answer of the model, by their ids.
+        results: the results that these have, by their ids.
+        tokens: what the answer took; ``None``, not known.
     """
 
     agent: ClassVar[str]
@@ -72,12 +71,12 @@ class SessionTranscript(ABC):
         self.name: str | None = None
         self.task_group: str | None = None
         self._lines: list[dict[str, Any]] = []
-        self._run: str | None = None
+        self.run: str | None = None
         self._runs = 0
         self._task: str | None = None
-        self._calls: dict[str, Call] = {}  # of the last answer, by their ids
-        self._results: dict[str, CallResult] = {}
-        self._tokens: int | None = None
+        self.calls: dict[str, Call] = {}
+        self.results: dict[str, CallResult] = {}
+        self.tokens: int | None = None
         self._issued: float | None = None
         self._observed: float | None = None
         self._mentions: tuple[Identity, ...] = ()  # what the next step sees
@@ -108,10 +107,7 @@ class SessionTranscript(ABC):
     ) -> None:
         """The user asks for something: the next run.
 
-        Args:
-            task: what the user asks for.
-            time: when.
-            asks_model: whether the model is asked; else the run begins with its first call, if any.
+        If that does not ask the model, the run begins with its first call, if any.
         """
         self.end(time=time)
         self._task = task
@@ -125,51 +121,36 @@ class SessionTranscript(ABC):
         self._complete()
         if not chosen:
             return
-        self._calls = dict(list(chosen.items())[:_MAX_CALLS])
-        self._tokens, self._issued = tokens, time
+        self.calls = dict(list(chosen.items())[:_MAX_CALLS])
+        self.tokens, self._issued = tokens, time
 
     def choose_also(self, call_id: str, call: Call, time: float | None = None) -> None:
         """The same answer of the model has one more call."""
-        if not self._calls:
+        if not self.calls:
             self.choose({call_id: call}, time=time)
-        elif len(self._calls) < _MAX_CALLS:
-            self._calls[call_id] = call
+        elif len(self.calls) < _MAX_CALLS:
+            self.calls[call_id] = call
 
     def spend(self, tokens: int | None) -> None:
         """How many tokens the last answer took."""
-        if self._calls and tokens is not None:
-            self._tokens = tokens
+        if self.calls and tokens is not None:
+            self.tokens = tokens
 
     def observe(self, call_id: str, result: CallResult, time: float | None = None) -> None:
         """The result of a call; the first one counts."""
-        if call_id in self._calls and call_id not in self._results:
-            self._results[call_id] = result
+        if call_id in self.calls and call_id not in self.results:
+            self.results[call_id] = result
             self._observed = time
 
     def answer_with(self, call_id: str) -> CallingAnswer | None:
         """The last answer, if it has chosen this call."""
-        return CallingAnswer(tuple(self._calls), self._tokens) if call_id in self._calls else None
+        return CallingAnswer(tuple(self.calls), self.tokens) if call_id in self.calls else None
 
     def open_answer(self) -> CallingAnswer | None:
         """The last answer, if it has chosen calls that have no result yet."""
-        if len(self._results) == len(self._calls):
+        if len(self.results) == len(self.calls):
             return None
-        return CallingAnswer(tuple(self._calls), self._tokens)
-
-    @property
-    def spent(self) -> bool:
-        """Whether it is known how many tokens the last answer took."""
-        return self._tokens is not None
-
-    @property
-    def chosen(self) -> bool:
-        """Whether the last answer has calls."""
-        return bool(self._calls)
-
-    @property
-    def answered(self) -> bool:
-        """Whether a call of the last answer has a result."""
-        return bool(self._results)
+        return CallingAnswer(tuple(self.calls), self.tokens)
 
     def end(
         self,
@@ -180,20 +161,15 @@ class SessionTranscript(ABC):
     ) -> None:
         """The run is over."""
         self._complete()
-        if self._run is not None:
+        if self.run is not None:
             self._add("end", success=success, reason=reason, time=_written(time))
-            self._run = None
+            self.run = None
         self._task = None
 
-    @property
-    def run(self) -> str | None:
-        """Id of the open run."""
-        return self._run
-
     def _begin(self, time: float | None) -> None:
-        if self._run is None:
+        if self.run is None:
             self._runs += 1
-            self._run = f"{self.agent}-{self.session}-{self._runs}"
+            self.run = f"{self.agent}-{self.session}-{self._runs}"
             task, model, at = self._task, self.model, _written(time)
             fields: dict[str, Any] = {"task": task, "model": model, "reach": _REACH, "time": at}
             fields["detect_polls"] = True  # agents with a shell, which wait with it
@@ -202,20 +178,20 @@ class SessionTranscript(ABC):
 
     def _complete(self) -> None:
         """The calls of the last answer are a step."""
-        if not self._calls:
+        if not self.calls:
             return
         self._begin(self._issued)
-        calls = list(self._calls.values())
-        results = [self._results.get(call_id, CallResult()) for call_id in self._calls]
+        calls = list(self.calls.values())
+        results = [self.results.get(call_id, CallResult()) for call_id in self.calls]
         seconds = None
         if self._issued is not None and self._observed is not None:
             seconds = max(0.0, self._observed - self._issued)
         issued = _written(self._issued)
         rounds = [_round(call, result) for call, result in zip(calls, results, strict=True)]
-        spent = {"tokens": self._tokens, "seconds": seconds, "time": issued}
+        spent = {"tokens": self.tokens, "seconds": seconds, "time": issued}
         self._add("step", calls=rounds, **spent, **self._read_from(calls, results))
-        self._calls, self._results = {}, {}
-        self._tokens = self._issued = self._observed = None
+        self.calls, self.results = {}, {}
+        self.tokens = self._issued = self._observed = None
 
     def _read_from(self, calls: list[Call], results: list[CallResult]) -> dict[str, Any]:
         """Where the calls of a step stood, and the tasks and entities in them."""
@@ -234,7 +210,7 @@ class SessionTranscript(ABC):
 
     def _add(self, kind: str, **fields: Any) -> None:
         given = {name: value for name, value in fields.items() if value is not None}
-        self._lines.append({"type": kind, "run": self._run, **given})
+        self._lines.append({"type": kind, "run": self.run, **given})
 
 
 def _round(call: Call, result: CallResult) -> dict[str, Any]:
@@ -259,6 +235,16 @@ def mapping(value: object) -> Record:
 def listed(value: object) -> list[Any]:
     """The value, if it is a list; else an empty one."""
     return value if isinstance(value, list) else []
+
+
+def mappings(value: object) -> list[Record]:
+    """The values of a list, each as an object."""
+    return [mapping(one) for one in listed(value)]
+
+
+def joined_texts(parts: object) -> str | None:
+    """The texts of a list of parts, one below the other; ``None``, there is none."""
+    return "\n".join(filter(None, [text_in(part, "text") for part in mappings(parts)])) or None
 
 
 def text_in(record: Record, name: str) -> str | None:

@@ -30,24 +30,19 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import orjson
 from opentelemetry.context import Context
 
+from tidegauge import catalog
 from tidegauge.catalog import MetricDefinition
 from tidegauge.coding_agents.agents import AGENTS
-from tidegauge.coding_agents.hook_events import (
-    ALLOW,
-    HookAgent,
-    HookAnswer,
-    HookEvent,
-    Payload,
-)
-from tidegauge.coding_agents.payload_fields import text_of
-from tidegauge.coding_agents.session_counts import SessionCounts
+from tidegauge.coding_agents.known_agent import ALLOW, HookAnswer, HookEvent, KnownAgent, Payload
+from tidegauge.coding_agents.session_files import AnswerTokens
 from tidegauge.events import Decision, RunStarted
 from tidegauge.instrumentation.extractors import CodingAgent
 from tidegauge.runs.recorder import RecordedRun, Recorder, new_run_id
@@ -62,16 +57,12 @@ _MAX_CALLS: Final = 1_000
 """Calls that a run remembers: open ones, and those made before."""
 
 _MAX_SESSIONS: Final = 10_000
-"""Sessions that are remembered, as reported by hooks."""
+"""Sessions that are remembered: as counted, and as reported by hooks."""
+
+_MAX_AGENTS: Final = 200
+_OTHER: Final = "other"
 
 _STOPPED: Final = "Finish now: say what is missing. Every further call will be refused."
-
-
-class TokenReader(Protocol):
-    """Reads what the answers of the model took."""
-
-    def take(self, call_id: str | None) -> int | None:
-        """Tokens of the answer that chose a call; ``None``, not known, or given already."""
 
 
 class SessionLimits(NamedTuple):
@@ -91,10 +82,7 @@ class SessionLimits(NamedTuple):
 
 
 class _Timed(NamedTuple):
-    """A call that has no span yet: its id, and when it began and ended.
-
-    Times are in nanoseconds since the epoch; ``None``, it has not ended.
-    """
+    """A call that has no span yet: its id, and when it began and ended, in ns since the epoch."""
 
     call_id: str | None
     began: int
@@ -111,51 +99,31 @@ class _Refused(NamedTuple):
 
 
 class _SessionRun:
-    """A run of a session.
-
-    Attributes:
-        root: the agent, the session and, of a sub-agent, its id.
-        recorded: takes its steps.
-        tokens: reads what the answers took; ``None``, that is not known.
-        turns: tracks its calls.
-        changed: protects what follows, and is notified when a step was issued.
-        group: the calls that were gathered and are not issued yet.
-        open: the calls that have not ended, by their keys.
-        latest: the turn of the last call that began.
-        made: digests of the calls that were made.
-        asking: keys of the calls that wait for an answer.
-        refused: the last call that was refused.
-        nudge: the nudge in the last answer to a result.
-        begun: when the last call began.
-        calls: how many calls began.
-        timed: the calls that have no span yet.
-        held: whether the map holds it.
-        last_seen: when it had its last event, by the clock of the map.
-        prompt: digest of what it was asked for.
-        open_ids: nothing; the map asks for it.
-    """
+    """A run of a session."""
 
     def __init__(
-        self, root: tuple[str, ...], recorded: RecordedRun, tokens: TokenReader | None = None
+        self, root: tuple[str, ...], recorded: RecordedRun, tokens: AnswerTokens | None = None
     ) -> None:
-        self.root = root
+        self.root = root  # the agent, the session and, of a sub-agent, its id
         self.recorded = recorded
         self.tokens = tokens
         self.turns = TurnTracker(recorded)
+        # Protects what follows, and is notified when a step was issued.
         self.changed = threading.Condition()
-        self.group: list[TurnCall] = []
-        self.open: OrderedDict[str, TurnCall] = OrderedDict()
-        self.made: OrderedDict[str, None] = OrderedDict()
-        self.asking: set[str] = set()
-        self.refused: _Refused | None = None
-        self.latest: Turn | None = None
-        self.nudge: Decision | None = None
-        self.begun = 0.0
-        self.calls = 0
-        self.timed: OrderedDict[TurnCall, _Timed] = OrderedDict()
+        self.group: list[TurnCall] = []  # gathered, and not issued yet
+        self.open: OrderedDict[str, TurnCall] = OrderedDict()  # have not ended, by their keys
+        self.made: OrderedDict[str, None] = OrderedDict()  # digests of the calls so far
+        self.asking: set[str] = set()  # keys of the calls that wait for an answer
+        self.refused: _Refused | None = None  # the last call that was refused
+        self.latest: Turn | None = None  # that of the last call that began
+        self.nudge: Decision | None = None  # in the last answer to a result
+        self.begun = 0.0  # when the last call began
+        self.calls = 0  # that began
+        self.timed: OrderedDict[TurnCall, _Timed] = OrderedDict()  # have no span yet
+        self.prompt = ""  # digest of what it was asked for
+        # For the map of runs:
         self.held = False
         self.last_seen = 0.0
-        self.prompt = ""
         self.open_ids: OrderedDict[tuple[str, ...], None] = OrderedDict()
 
     def is_asked(self, event: HookEvent) -> bool:
@@ -170,25 +138,25 @@ class _SessionRun:
         finally:
             self.recorded.end(**ending)
 
-    def began(self, call: TurnCall, call_id: str | None) -> None:
+    def began(self, event: HookEvent, call: TurnCall) -> None:
         """A call began now."""
         if self.recorded.calls_wanted:
-            self.timed[call] = _Timed(call_id, time.time_ns())
+            self.timed[call] = _Timed(event.call_id, time.time_ns())
             if len(self.timed) > _MAX_CALLS:
                 self.timed.popitem(last=False)
+        if self.tokens is not None:
+            self._spend(event, call, self.tokens)
 
-    def ended(self, call: TurnCall) -> None:
+    def ended(self, event: HookEvent, call: TurnCall) -> None:
         """A call ended now."""
+        if self.tokens is not None:
+            self._spend(event, call, self.tokens)
         known = self.timed.get(call)
         if known is not None:
             self.timed[call] = known._replace(ended=time.time_ns())
 
     def make_spans(self, *, ends: bool = False) -> None:
-        """Make the spans of calls that have ended and whose step is known.
-
-        Args:
-            ends: whether the run ends, and its other calls with it.
-        """
+        """Make the spans of calls whose step is known and that have ended, as the run may now."""
         for call, timed in list(self.timed.items()):
             turn = call.turn
             if turn.decision is None or (call.result is None and not (ends or turn.observed)):
@@ -206,10 +174,10 @@ class _SessionRun:
                     ended=timed.ended,
                 )
 
-    def spend(self, event: HookEvent, call: TurnCall) -> None:
+    def _spend(self, event: HookEvent, call: TurnCall, tokens: AnswerTokens) -> None:
         """Add what the answer took that chose a call, if the step of the call is not issued."""
-        if self.tokens is not None and call in self.group:
-            self.turns.add_tokens(self.tokens.take(event.chosen_id))
+        if call in self.group:
+            self.turns.add_tokens(tokens.take(event.chosen_id))
 
     def find(self, event: HookEvent) -> str | None:
         """The key of the open call that an event is about."""
@@ -221,6 +189,52 @@ class _SessionRun:
         return next(same, named[0][0] if named else None)
 
 
+class SessionCounts:
+    """Counts by agent; of more than 200 agents, the further ones are ``other``.
+
+    >>> counts = SessionCounts()
+    >>> counts.began("codex", "s1"), counts.began("codex", "s1"), counts.began("codex", "s2")
+    (None, None, None)
+    >>> [found["codex", ""] for found in counts.metrics(active=["codex"]).values()]
+    [2, 1]
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._sessions: Counter[str] = Counter()
+
+    def began(self, agent: str, session: str) -> None:
+        """A run of a session began; the first one counts."""
+        known = (agent, session)
+        with self._lock:
+            if known in self._known:
+                self._known.move_to_end(known)
+                return
+            self._known[known] = None
+            if len(self._known) > _MAX_SESSIONS:
+                self._known.popitem(last=False)
+            self._sessions[self._name(agent)] += 1
+
+    def metrics(
+        self, active: Iterable[str]
+    ) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
+        """The metrics; ``active`` are the agents of the sessions that have a run now."""
+        with self._lock:
+            now = Counter(map(self._name, active))
+            return {
+                metric: {(agent, ""): counts[agent] for agent in self._sessions}
+                for metric, counts in (
+                    (catalog.SESSIONS, self._sessions),
+                    (catalog.SESSIONS_ACTIVE, now),
+                )
+            }
+
+    def _name(self, agent: str) -> str:
+        known = agent in self._sessions or len(self._sessions) < _MAX_AGENTS
+        return agent if known else _OTHER
+
+
 class HookSessions:
     """The sessions of all agents.
 
@@ -228,7 +242,7 @@ class HookSessions:
         recorder: opens runs. If its policy acts, agents are nudged, refused and stopped.
         limits: the limits.
         clock: seconds.
-        tokens: makes what reads tokens in the file of an agent's session; ``None``, none are read.
+        tokens: whether tokens are read in the files of the agents' sessions.
         traced: whether runs and calls have spans.
 
     Attributes:
@@ -240,8 +254,8 @@ class HookSessions:
         recorder: Recorder,
         limits: SessionLimits = SessionLimits(),  # noqa: B008 -- immutable
         clock: Callable[[], float] = time.monotonic,
-        tokens: Callable[[str, str], TokenReader] | None = None,
         *,
+        tokens: bool = False,
         traced: bool = False,
     ) -> None:
         self._recorder = recorder
@@ -268,13 +282,10 @@ class HookSessions:
         if found is None:
             return b""
         agent, content, event = found
-        self._known[event.agent or "", event.session] = None
-        if len(self._known) > _MAX_SESSIONS:
-            self._known.pop(next(iter(self._known)), None)
         answer = self.take(agent, event)
-        if answer.action == "allow":
+        if answer.action == "allow" or agent.hook is None:
             return b""
-        printed = agent.write(content, answer)
+        printed = agent.hook.write(content, answer)
         if printed is None:
             self._give_back(event)
             return b""
@@ -298,9 +309,13 @@ class HookSessions:
             if nudge is not None:
                 run.recorded.give_back_nudge(nudge)
 
-    def take(self, agent: HookAgent, event: HookEvent) -> HookAnswer:
+    def take(self, agent: KnownAgent, event: HookEvent) -> HookAnswer:
         """Take an event; returns the answer to it."""
-        event = _of(agent, event)
+        if event.agent is None:
+            event = event._replace(agent=agent.name)
+        self._known[event.agent or "", event.session] = None
+        if len(self._known) > _MAX_SESSIONS:
+            self._known.pop(next(iter(self._known)), None)
         match event.kind:
             case "prompt":
                 scope = self._runs.find(_root(event))
@@ -322,11 +337,7 @@ class HookSessions:
     def metrics(
         self, also: Iterable[str] = ()
     ) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
-        """How many sessions there were and are.
-
-        Args:
-            also: the agents of other sessions that have an open run.
-        """
+        """How many sessions there were and are, ``also`` those of other agents with an open run."""
         active = (run.recorded.event.agent for run in self._runs.runs if len(run.root) == 2)
         return self.counts.metrics([*active, *also])
 
@@ -338,7 +349,7 @@ class HookSessions:
         """End all runs."""
         self._runs.close_all()
 
-    def _find(self, agent: HookAgent, event: HookEvent) -> _SessionRun:
+    def _find(self, agent: KnownAgent, event: HookEvent) -> _SessionRun:
         """The session's run; a new one, if its prompt was not seen."""
         with self._opening:
             scope = self._runs.find(_root(event))
@@ -346,7 +357,7 @@ class HookSessions:
         self._runs.seen(run)
         return run
 
-    def _open(self, agent: HookAgent, event: HookEvent) -> _SessionRun:
+    def _open(self, agent: KnownAgent, event: HookEvent) -> _SessionRun:
         outer = self._runs.find(_root(event)[:2]) if event.inner is not None else None
         started = RunStarted(
             run=new_run_id(),
@@ -361,8 +372,9 @@ class HookSessions:
         around = Context() if outer is None else outer.run.recorded.context
         recorded = self._recorder.start_run(started, around, traced=self._traced, extractors=reads)
         tokens = None
-        if self._tokens is not None and event.transcript is not None:
-            tokens = self._tokens(agent.name, event.transcript)
+        written = agent.sessions
+        if self._tokens and written is not None and written.tokens and event.transcript is not None:
+            tokens = AnswerTokens(Path(event.transcript), written.transcript)
         run = _SessionRun(_root(event), recorded, tokens)
         run.prompt = text_digest(event.prompt or "")
         self._runs.open(RunScope(run))
@@ -376,13 +388,14 @@ class HookSessions:
             self._runs.close(scope.run)
             scope.run.end(reason=event.reason)
 
-    def _call(self, agent: HookAgent, event: HookEvent) -> HookAnswer:
+    def _call(self, agent: KnownAgent, event: HookEvent) -> HookAnswer:
         run = self._find(agent, event)
         with run.changed:
             digest = _digest(event)
-            given = self._given(run, event, digest)
-            if given is not None:
-                return given
+            if event.call_id is not None and (run.refused is not None or event.call_id in run.open):
+                given = self._given(run, event, digest)
+                if given is not None:
+                    return given
             if run.recorded.decision.stop:
                 return self._refused(
                     run, event.call_id, digest, _stop(agent, run.recorded.decision)
@@ -420,9 +433,7 @@ class HookSessions:
 
     def _given(self, run: _SessionRun, event: HookEvent, digest: str) -> HookAnswer | None:
         """The answer to a call that is reported twice; ``None``, it is not."""
-        if event.call_id is None:
-            return None
-        known = run.open.get(event.call_id)
+        known = run.open.get(event.call_id or "")
         same = known is not None and known.name == event.tool
         if known is not None and same and same_value(known.arguments, event.arguments):
             return ALLOW
@@ -445,8 +456,7 @@ class HookSessions:
         call = run.turns.gather(event.tool, key, arguments=event.arguments, place=place)
         if call not in run.group:
             run.group.append(call)
-        run.began(call, event.call_id)
-        run.spend(event, call)
+        run.began(event, call)
         run.open[key], run.latest = call, call.turn
         while len(run.open) > _MAX_CALLS:
             run.open.popitem(last=False)
@@ -461,10 +471,11 @@ class HookSessions:
         """The calls of a step are over, also those without a result."""
         run.group = []
         run.turns.next_turn()
-        run.make_spans()
+        if run.timed:
+            run.make_spans()
         run.changed.notify_all()
 
-    def _result(self, agent: HookAgent, event: HookEvent) -> HookAnswer:
+    def _result(self, agent: KnownAgent, event: HookEvent) -> HookAnswer:
         scope = self._runs.find(_root(event))
         if scope is None:
             return ALLOW
@@ -475,8 +486,7 @@ class HookSessions:
             if key is None:
                 return ALLOW
             call = run.open.pop(key)
-            run.spend(event, call)
-            run.ended(call)
+            run.ended(event, call)
             run.turns.end(call, event.result)
             if run.group and all(one.ended for one in run.group):
                 self._report_group(run)
@@ -485,31 +495,30 @@ class HookSessions:
             decision = run.recorded.decision
             if decision.stop:
                 answer = _stop(agent, decision)
-                return answer if agent.stops else answer._replace(action="nudge")
+                return answer if _stops(agent) else answer._replace(action="nudge")
             nudge = run.nudge = run.recorded.take_nudge()
             return ALLOW if nudge is None else HookAnswer("nudge", f"tidegauge: {_text(nudge)}")
 
 
-def _read(agent_name: str, payload: bytes) -> tuple[HookAgent, Payload, HookEvent] | None:
+def _read(agent_name: str, payload: bytes) -> tuple[KnownAgent, Payload, HookEvent] | None:
     """The agent, its payload and the event in it; ``None``, there is none."""
     agent = AGENTS.get(agent_name)
+    if agent is None or agent.hook is None:
+        return None
     try:
         content = bounded_json(payload)
     except ValueError:
         return None
-    if agent is None or not isinstance(content, dict):
-        return None
-    event = agent.read(content)
+    event = agent.hook.read(content) if isinstance(content, dict) else None
     if event is None:
         return None
-    folder, transcript = text_of(content, "cwd"), text_of(content, "transcript_path")
-    transcript = transcript or event.transcript
-    return agent, content, _of(agent, event)._replace(folder=folder, transcript=transcript)
-
-
-def _of(agent: HookAgent, event: HookEvent) -> HookEvent:
-    """The event with the name of its agent."""
-    return event if event.agent is not None else event._replace(agent=agent.name)
+    folder, file = content.get("cwd"), content.get("transcript_path")
+    event = event._replace(
+        agent=event.agent or agent.name,
+        folder=folder if isinstance(folder, str) else None,
+        transcript=file if isinstance(file, str) and file else event.transcript,
+    )
+    return agent, content, event
 
 
 def _root(event: HookEvent) -> tuple[str, ...]:
@@ -530,8 +539,13 @@ def _text(decision: Decision) -> str:
     return decision.advice or decision.message or ""
 
 
-def _stop(agent: HookAgent, decision: Decision) -> HookAnswer:
+def _stop(agent: KnownAgent, decision: Decision) -> HookAnswer:
     text = decision.message or ""
-    if agent.stops:
+    if _stops(agent):
         return HookAnswer("stop", f"tidegauge stopped this run: {text}.")
     return HookAnswer("refuse", f"tidegauge stopped this run: {text}.\n{_STOPPED}")
+
+
+def _stops(agent: KnownAgent) -> bool:
+    """Whether the agent's hooks can end a run."""
+    return agent.hook is not None and agent.hook.stops

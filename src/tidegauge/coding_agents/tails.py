@@ -30,54 +30,15 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from tidegauge.coding_agents.claude_sessions import ClaudeTranscript
-from tidegauge.coding_agents.codex_sessions import CodexTranscript
-from tidegauge.coding_agents.copilot_sessions import CopilotTranscript
-from tidegauge.coding_agents.gemini_sessions import GeminiTranscript
-from tidegauge.coding_agents.qwen_sessions import QwenTranscript
-from tidegauge.coding_agents.session_tail import (
-    FolderTail,
-    LinesTail,
-    OpencodeTail,
-    SessionTail,
-    WholeFileTail,
-)
-from tidegauge.coding_agents.session_transcript import SessionError, SessionTranscript
+from tidegauge.coding_agents.agents import SESSIONS
+from tidegauge.coding_agents.known_agent import Sessions
+from tidegauge.coding_agents.session_files import SessionTail
+from tidegauge.coding_agents.session_transcript import SessionError
 from tidegauge.errors import StepEventError
 from tidegauge.events import RunEnded, RunStarted, StepSink
 from tidegauge.recordings.line_replay import Replay
 from tidegauge.recordings.step_events import parse_line
 from tidegauge.safety.guard import guarded, internal_errors
-
-FOLLOWED: Final = (
-    "claude",
-    "codex",
-    "gemini",
-    "qwen",
-    "copilot",
-    "opencode",
-    "openhands",
-    "mini-swe-agent",
-)
-"""The agents whose sessions can be followed."""
-
-_LINES: Final[Mapping[str, type[SessionTranscript]]] = {
-    "claude": ClaudeTranscript,
-    "codex": CodexTranscript,
-    "gemini": GeminiTranscript,
-    "qwen": QwenTranscript,
-    "copilot": CopilotTranscript,
-}
-_NAMES: Final = {
-    "claude": "*.jsonl",
-    "codex": "rollout-*.jsonl",
-    "gemini": "session-*.jsonl",
-    "qwen": "*.jsonl",
-    "copilot": "events.jsonl",
-    "opencode": "opencode*.db",
-    "openhands": "events",
-    "mini-swe-agent": "*.traj.json",
-}
 
 _SCAN_SECONDS: Final = 5.0
 _RECENT_SECONDS: Final = 60.0
@@ -92,35 +53,23 @@ _logger: Final = logging.getLogger("tidegauge")
 
 
 class SessionFolder(NamedTuple):
-    """A folder in which an agent keeps its sessions."""
+    """A folder with sessions of an agent."""
 
-    agent: str
+    sessions: Sessions
     path: Path
 
 
 def default_folders(environ: Mapping[str, str] = os.environ) -> list[SessionFolder]:
     """Where the agents keep their sessions, by their own environment variables.
 
-    >>> [folder.path.as_posix() for folder in default_folders({"CODEX_HOME": "/c"})][1]
+    >>> [folder.path.as_posix() for folder in default_folders({"CODEX_HOME": "/c"})][0]
     '/c/sessions'
     """
     home = Path(os.path.expanduser("~"))
-    data = Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share")
-    settings = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
-    swe = Path(environ.get("MSWEA_GLOBAL_CONFIG_DIR") or settings / "mini-swe-agent")
     return [
-        SessionFolder(
-            "claude", Path(environ.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "projects"
-        ),
-        SessionFolder("codex", Path(environ.get("CODEX_HOME") or home / ".codex") / "sessions"),
-        SessionFolder("gemini", home / ".gemini" / "tmp"),
-        SessionFolder("qwen", home / ".qwen" / "projects"),
-        SessionFolder(
-            "copilot", Path(environ.get("COPILOT_HOME") or home / ".copilot") / "session-state"
-        ),
-        SessionFolder("opencode", data / "opencode"),
-        SessionFolder("openhands", home / ".openhands" / "conversations"),
-        SessionFolder("mini-swe-agent", swe),
+        SessionFolder(kind, kind.folder.find(home, environ))
+        for kind in SESSIONS.values()
+        if kind.folder is not None
     ]
 
 
@@ -133,40 +82,31 @@ def read_folders(text: str) -> list[SessionFolder]:
     >>> read_folders("codex=/srv/a, openhands=/srv/b")[1].path.as_posix()
     '/srv/b'
     """
+    known = {name: kind for name, kind in SESSIONS.items() if kind.folder is not None}
     found = []
     for part in filter(None, map(str.strip, text.split(","))):
         agent, given, folder = part.partition("=")
-        if agent not in FOLLOWED:
-            raise ValueError(f"{agent!r} is no agent that can be read; use {', '.join(FOLLOWED)}")
+        if agent not in known:
+            raise ValueError(f"{agent!r} is no agent that can be read; use {', '.join(known)}")
         if not given or not folder:
             raise ValueError(f"{part!r} names no folder; use {agent}=FOLDER")
-        found.append(SessionFolder(agent, Path(folder).expanduser()))
+        found.append(SessionFolder(known[agent], Path(folder).expanduser()))
     return found
 
 
 class _Followed:
-    """A session that is followed.
-
-    Attributes:
-        tail: reads it.
-        new: whether it was not there at the start.
-        changed: when it changed last, by the clock.
-        lines: how many lines of each run were seen since its first one.
-        held: lines of runs that began before the start, while it is not known if they are open.
-        left_out: runs that are not measured, because they have too many lines.
-        read: whether all that was there at first was read.
-        failures: looks that failed one after the other.
-    """
+    """A session that is followed."""
 
     def __init__(self, tail: SessionTail, changed: float, *, new: bool) -> None:
         self.tail = tail
-        self.new = new
-        self.changed = changed
-        self.lines: dict[str, int] = {}
+        self.new = new  # it was not there at the start
+        self.changed = changed  # by the clock
+        self.lines: dict[str, int] = {}  # how many of each run were seen since its first one
+        # Of runs that began before the start, while it is not known if they are open.
         self.held: dict[str, list[dict[str, Any]]] = {}
-        self.left_out: set[str] = set()
-        self.read = False
-        self.failures = 0
+        self.left_out: set[str] = set()  # runs that have too many lines to be measured
+        self.read = False  # all that was there at first
+        self.failures = 0  # looks that failed one after the other
 
 
 class Tails:
@@ -174,7 +114,7 @@ class Tails:
 
     Args:
         sink: takes the steps.
-        folders: where to look.
+        folders: those to look in.
         is_reported: whether hooks report a session of an agent.
         began: called with the agent and the session when a run begins.
         idle_seconds: a run in a file that has not changed for so long is over.
@@ -247,7 +187,7 @@ class Tails:
     def _scan(self, now: float) -> None:
         """Find the files that have changed."""
         for folder in self._folders:
-            for path in _sessions_in(folder, folder.path, _MAX_DEPTH):
+            for path in _sessions_in(folder.path, folder.sessions.followed, _MAX_DEPTH):
                 state = _state(path)
                 if state is None or path in self._followed or self._known.get(path) == state:
                     continue
@@ -258,7 +198,8 @@ class Tails:
                     self._known.popitem(last=False)
                 if self._first and state[0] / 1e9 < self._started - _RECENT_SECONDS:
                     continue
-                tail = _tail_of(folder.agent, path, self._started - _RECENT_SECONDS)
+                kind, since = folder.sessions, self._started - _RECENT_SECONDS
+                tail = kind.tail(path, kind.transcript, since)
                 self._followed[path] = _Followed(tail, now, new=not (self._first or known))
                 if len(self._followed) > _MAX_FOLLOWED:
                     self._leave(next(iter(self._followed)))
@@ -306,10 +247,7 @@ class Tails:
     ) -> None:
         """Lines of a session: those that were not used before wait for the next look.
 
-        Args:
-            followed: the session.
-            lines: its lines.
-            counted: whether they were held, and are used now.
+        Lines that were held are ``counted`` already, and are used now.
         """
         tail = followed.tail
         for line in lines:
@@ -384,29 +322,17 @@ class Tails:
             self._known[path] = state
 
 
-def _tail_of(agent: str, path: Path, since: float) -> SessionTail:
-    match agent:
-        case "opencode":
-            return OpencodeTail(path, since)
-        case "openhands":
-            return FolderTail(path)
-        case "mini-swe-agent":
-            return WholeFileTail(path)
-        case _:
-            return LinesTail(path, _LINES[agent])
-
-
-def _sessions_in(folder: SessionFolder, path: Path, depth: int) -> Iterator[Path]:
+def _sessions_in(folder: Path, pattern: str, depth: int) -> Iterator[Path]:
     """The sessions in a folder and the folders in it, by their names."""
     try:
-        entries = list(os.scandir(path))
+        entries = list(os.scandir(folder))
     except OSError:
         return
     for entry in entries:
-        if fnmatchcase(entry.name, _NAMES[folder.agent]):
-            yield path / entry.name
+        if fnmatchcase(entry.name, pattern):
+            yield folder / entry.name
         elif depth and entry.is_dir(follow_symlinks=False):
-            yield from _sessions_in(folder, path / entry.name, depth - 1)
+            yield from _sessions_in(folder / entry.name, pattern, depth - 1)
 
 
 def _state(path: Path) -> tuple[int, int] | None:

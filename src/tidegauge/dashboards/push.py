@@ -6,11 +6,9 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Mapping
 from http.client import HTTPException, HTTPMessage
 from typing import IO, Any, Final
-
-from grafana_foundation_sdk.cog.encoder import JSONEncoder
-from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from tidegauge.errors import TidegaugeError
 
@@ -22,11 +20,11 @@ class PushError(TidegaugeError):
     """Grafana is unreachable or rejected a dashboard."""
 
 
-def push(board: Dashboard, url: str, token: str, *, message: str = "") -> str:
+def push(board: Mapping[str, Any], url: str, token: str, *, message: str = "") -> str:
     """Create or replace one dashboard, and return its URL.
 
     Args:
-        board: the dashboard; one with the same uid is replaced.
+        board: the dashboard as Grafana's JSON; one with the same uid is replaced.
         url: URL of Grafana, such as ``https://grafana.example``.
         token: token of a service account that may write dashboards.
         message: message of the new version.
@@ -37,10 +35,10 @@ def push(board: Dashboard, url: str, token: str, *, message: str = "") -> str:
     base = url.rstrip("/")
     if urllib.parse.urlsplit(base).scheme not in ("http", "https"):
         raise PushError(f"The Grafana URL {url!r} has no scheme; use http:// or https://.")
-    body = {"dashboard": board, "overwrite": True, "message": message}
+    body = {"dashboard": dict(board), "overwrite": True, "message": message}
     request = urllib.request.Request(  # noqa: S310 -- the scheme is checked above
         f"{base}/api/dashboards/db",
-        data=JSONEncoder(sort_keys=True).encode(body).encode(),
+        data=json.dumps(body, sort_keys=True).encode(),
         headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
         method="POST",
     )

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import orjson
 
 from tidegauge.errors import ConfigurationError, MissingExtraError
+from tidegauge.fields import FieldError, number, text
 
 
 class CompetencyScore(NamedTuple):
@@ -43,10 +44,10 @@ def read_scores(lines: Iterable[bytes], source: str = "scores") -> list[Competen
     [CompetencyScore(run='r1', competency='objective_quality', score=3, reason='', steps=())]
     """
     scores: dict[tuple[str, str], CompetencyScore] = {}
-    for number, line in enumerate(lines, start=1):
+    for at, line in enumerate(lines, start=1):
         if line.isspace() or not line:
             continue
-        score = _score(line, f"{source}:{number}")
+        score = _score(line, f"{source}:{at}")
         scores[score.run, score.competency] = score
     return list(scores.values())
 
@@ -58,12 +59,12 @@ def _score(line: bytes, where: str) -> CompetencyScore:
         raise ConfigurationError(f"{where}: invalid JSON: {error}") from None
     if not isinstance(data, dict):
         raise ConfigurationError(f"{where}: not a JSON object")
-    run, competency, score = data.get("run"), data.get("competency"), data.get("score")
-    if not isinstance(run, str) or not isinstance(competency, str):
-        raise ConfigurationError(f"{where}: run or competency is not a string")
-    if score is not None and type(score) not in (int, float):
-        raise ConfigurationError(f"{where}: score is {score!r}; use a number or null")
     steps = data.get("steps")
+    try:
+        run, competency = text(data, "run"), text(data, "competency")
+        score = number(data, "score")
+    except FieldError as error:
+        raise ConfigurationError(f"{where}: {error}") from None
     return CompetencyScore(
         run=run,
         competency=competency,
@@ -143,12 +144,7 @@ def agreement(pairs: Iterable[tuple[float | None, float | None]]) -> Agreement:
 def agreements(
     scores: Iterable[CompetencyScore], labels: Iterable[CompetencyScore]
 ) -> Mapping[str, Agreement]:
-    """The agreement of scores with labels, by competency, in the order of the labels.
-
-    Args:
-        scores: scores by judges.
-        labels: scores by people, of some or all of the runs.
-    """
+    """The agreement of scores with labels, by competency, in the order of the labels."""
     judged = {(score.run, score.competency): score.score for score in scores}
     pairs: dict[str, list[tuple[float | None, float | None]]] = {}
     for label in labels:

@@ -24,14 +24,12 @@ from tidegauge.streaming_metrics.buckets import Buckets, Exemplar
 from tidegauge.streaming_metrics.declaration import Labels, MetricValue, PlaceLabel
 from tidegauge.streaming_metrics.engine import Engine
 from tidegauge.streaming_metrics.exploration import RUN_PLACE
-from tidegauge.streaming_metrics.group import Group
 from tidegauge.streaming_metrics.interventions import INTERVENTIONS
 from tidegauge.streaming_metrics.loops import LOOPS
 from tidegauge.streaming_metrics.memory_index import MEMORY_INDEX, MemoryIndex
 from tidegauge.streaming_metrics.registry import METRICS, OF_ARMS, OF_GROUPS, OF_RUNS
 from tidegauge.streaming_metrics.run_counts import RUNS_FINISHED
-from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
-from tidegauge.streaming_metrics.snapshot import GroupSnapshot, Snapshot
+from tidegauge.streaming_metrics.snapshot import Group, GroupKey, GroupSnapshot, RunReport, Snapshot
 from tidegauge.streaming_metrics.trouble import SEVERITY, TROUBLES, Trouble
 
 MAX_RUNS: Final = 20

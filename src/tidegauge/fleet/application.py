@@ -13,9 +13,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 from quixstreams import Application
 from quixstreams.models import TopicConfig
@@ -23,11 +23,96 @@ from quixstreams.sinks import BaseSink
 from quixstreams.state.rocksdb import RocksDBStorePartition
 
 from tidegauge.errors import ConfigurationError
-from tidegauge.fleet.fields import MessageError
 from tidegauge.fleet.kafka_records import CLOCK_KEY, Message
-from tidegauge.fleet.partition import Partition, PartitionCounts
-from tidegauge.fleet.producer import ConsumedMessage, Topics, WorkerProducer, utf8
+from tidegauge.fleet.message_json import MessageError
+from tidegauge.fleet.partition import MAX_RECORD_BYTES, Partition, PartitionCounts
 from tidegauge.safety.guard import internal_errors
+
+
+class ConsumedMessage(NamedTuple):
+    """A message as it was consumed."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+class Topics(NamedTuple):
+    """The names of the topic that is read, and of those that are written."""
+
+    source: str
+    summary: str
+    decision: str
+    dead_letters: str
+
+
+class WorkerProducer:
+    """Writes with the application's producer: delivered before offsets are committed.
+
+    Args:
+        producer: the producer of Quix Streams.
+        topics: the topics.
+
+    Attributes:
+        dead_letters: number of dead letters by reason.
+        produced: number of summaries and decisions.
+    """
+
+    def __init__(self, producer: Any, topics: Topics) -> None:
+        self.dead_letters: dict[str, int] = {}
+        self.produced: dict[str, int] = {}
+        self._producer = producer
+        self._topics = topics
+        self._fault: Exception | None = None
+
+    def produce(self, kind: str, key: str, record: bytes) -> None:
+        """Write a summary or a decision."""
+        self.produced[kind] = self.produced.get(kind, 0) + 1
+        topic = self._topics.summary if kind == "summary" else self._topics.decision
+        try:
+            self._producer.produce(topic, value=record, key=key.encode())
+        except Exception as error:
+            # The caller suppresses it, but the offset of a lost record must not be committed.
+            if not _too_large(error):
+                self._fault = error
+            raise
+
+    def dead_letter(self, message: ConsumedMessage, error: MessageError) -> None:
+        """Write a message that cannot be processed, unchanged, to the topic of dead letters."""
+        self.dead_letters[error.reason] = self.dead_letters.get(error.reason, 0) + 1
+        headers = {
+            "reason": error.reason,
+            "detail": error.detail,
+            "topic": self._topics.source,
+            "partition": str(message.partition),
+            "offset": str(message.offset),
+        }
+        encoded = [(name, utf8(value)) for name, value in headers.items()]
+        topic, key, value = self._topics.dead_letters, message.key, message.value
+        try:
+            self._producer.produce(topic, value=value, key=key, headers=encoded)
+        except KafkaException as fault:
+            if not _too_large(fault):
+                raise
+            self._producer.produce(topic, headers=encoded)  # the message stays in its topic
+
+    def check(self) -> None:
+        """Raise the error of a record that was not written, if there is one."""
+        if self._fault is not None:
+            raise self._fault
+
+
+def utf8(text: str) -> bytes:
+    """Any text in UTF-8, lone surrogates included."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _too_large(error: Exception) -> bool:
+    return (
+        isinstance(error, KafkaException) and error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+    )
+
 
 _TICK_SECONDS: Final = 0.05
 _QUIET_SECONDS: Final = 5.0
@@ -37,7 +122,6 @@ offsets are not messages but markers of transactions."""
 _FETCH_SECONDS: Final = 2.0
 """Within this time after an assignment, the known ends of logs may be outdated."""
 
-_MAX_MESSAGE: Final = 1_000_000
 _LIBRDKAFKA_MAX_MESSAGE: Final = 1_000_000_000
 _OVERHEAD: Final = 16_384
 """Limit of the bytes that a changelog record adds to its message."""
@@ -101,6 +185,7 @@ class FleetApplication(Application):
             gateways have written the messages. It may raise MessageError.
 
     Attributes:
+        max_message: limit of the bytes of a message.
         partitions: the assigned partitions.
         output: writes summaries, decisions and dead letters.
         restored_runs: number of live runs restored from them.
@@ -122,7 +207,7 @@ class FleetApplication(Application):
         convert: Callable[[bytes | None, bytes | None], bytes] | None = None,
     ) -> None:
         self._convert = convert
-        self._max_message = int((config or {}).get("message.max.bytes", _MAX_MESSAGE))
+        self.max_message = int((config or {}).get("message.max.bytes", MAX_RECORD_BYTES))
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # what messages say is in it
         super().__init__(
             brokers,
@@ -143,7 +228,7 @@ class FleetApplication(Application):
                 **_QUIET,
                 "linger.ms": 5,
                 **(config or {}),
-                "message.max.bytes": min(self._max_message + _OVERHEAD, _LIBRDKAFKA_MAX_MESSAGE),
+                "message.max.bytes": min(self.max_message + _OVERHEAD, _LIBRDKAFKA_MAX_MESSAGE),
             },
             loglevel=None,
         )
@@ -202,9 +287,9 @@ class FleetApplication(Application):
         """Process a message that was sent at a time in seconds since the epoch."""
         self._arrived_at = time.monotonic()
         partition = self._partition(message.partition)
-        if len(message.value or b"") > self._max_message:
+        if len(message.value or b"") > self.max_message:
             partition.position = message.offset + 1
-            self._reject(message, f"larger than {self._max_message} bytes")
+            self._reject(message, f"larger than {self.max_message} bytes")
             return
         try:
             # A sender's clock that is ahead must not make time pass for other runs.

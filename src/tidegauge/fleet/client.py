@@ -12,6 +12,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
+from queue import SimpleQueue
 from typing import Any, Final, TypeAlias, cast, get_args
 
 from tidegauge.errors import ConfigurationError, RunStopped, TidegaugeError
@@ -163,10 +164,12 @@ class DecisionClient(contextlib.AbstractContextManager["DecisionClient"]):
     def close(self) -> None:
         """Send no more requests; a second call does nothing. The last decisions stay."""
         self._closing.set()
-        self._opened.set()
+        self._wake.put(None)
         self._transport.interrupt()
         thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
+        if thread is None or thread is threading.current_thread():
+            return
+        if thread.is_alive():  # it may not have started
             thread.join(self._timeout)
 
     def __exit__(self, *_: object) -> None:
@@ -175,7 +178,8 @@ class DecisionClient(contextlib.AbstractContextManager["DecisionClient"]):
     def _begin(self) -> None:
         """Begin without a thread: at first, and in a forked child, which has none."""
         self._lock = threading.Lock()
-        self._opened = threading.Event()
+        # Written in C: one that interrupts Event.set() in the same thread would wait for itself.
+        self._wake: SimpleQueue[None] = SimpleQueue()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -197,27 +201,31 @@ class DecisionClient(contextlib.AbstractContextManager["DecisionClient"]):
             if len(self._open) >= self._max_runs or not _is_valid(run):
                 self.unwatched += 1
                 return
+            if self._wake.empty():
+                self._wake.put(None)
             self._open[watched] = None
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():  # or could not start
                 self._thread = threading.Thread(
                     target=self._run, name="tidegauge-decisions", daemon=True
                 )
                 self._thread.start()
-        self._opened.set()
 
+    @guarded("fleet.client", default=None)
     def _forget(self, watched: WorkerRun) -> None:
         with here.critical, self._lock:
             self._open.pop(watched, None)
 
     def _run(self) -> None:
+        with here.critical, self._lock:
+            if self._thread is not threading.current_thread():
+                return  # an exception has interrupted its start, and there is another one
         while not self._closing.is_set():
-            self._opened.clear()
             with here.critical, self._lock:
                 runs = tuple(self._open)
             if runs:
                 self._closing.wait(self._poll(runs))
             else:
-                self._opened.wait()
+                self._wake.get()
         self._transport.close()
 
     @guarded("fleet.client", default=_LONGEST_PAUSE)

@@ -18,9 +18,8 @@ from tidegauge.exporters.reading import Family, Row
 from tidegauge.fleet.decision_cache import DecisionCache, etag
 from tidegauge.fleet.transport import MAX_ID_BYTES, MAX_IDS, MAX_WAIT_SECONDS
 from tidegauge.net.bounded_server import BoundedHandler, BoundedServer, Request, Response
-from tidegauge.net.head import RejectedRequestError
+from tidegauge.net.head import BearerToken, RejectedRequestError
 from tidegauge.net.listener import Listener, Tls
-from tidegauge.net.token import BearerToken
 from tidegauge.safety.guard import internal_errors
 
 _DECISIONS: Final = "/v1/decisions"

@@ -11,21 +11,14 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast, get_args
+from typing import Final, Literal, NamedTuple, TypeAlias, cast, get_args
 
 import orjson
 
 from tidegauge.errors import StepEventError
 from tidegauge.events import Outcome, RunEnded
-from tidegauge.fleet.fields import (
-    VERSION,
-    Fields,
-    MessageError,
-    check_version,
-    invalid,
-    json_object,
-    text_or_none,
-)
+from tidegauge.fields import FieldError, Fields, number, text_or_none, whole, wrong
+from tidegauge.fleet.message_json import VERSION, MessageError, check_version, json_object
 from tidegauge.fleet.span_decoding import decode_spans
 from tidegauge.fleet.transport import MAX_ID_BYTES
 from tidegauge.foreign_spans.span import SpanData
@@ -70,9 +63,10 @@ def read_message(key: bytes | None, value: bytes | None, offset: int = -1) -> Me
         if data.get("type") == "spans":
             return Message(run, spans=decode_spans(data, len(value or b"")))
         event = parse_event(data)
-    except StepEventError as error:
+        turn = _turn(event, data)
+    except (StepEventError, FieldError) as error:
         raise MessageError("invalid", str(error)) from error
-    return Message(run, event=event, turn=_turn(event, data), offset=offset, value=value)
+    return Message(run, event=event, turn=turn, offset=offset, value=value)
 
 
 DecisionAction: TypeAlias = Literal["ended", "go_on", "nudge", "block", "stop"]
@@ -134,17 +128,20 @@ def read_decision(key: bytes | None, value: bytes | None) -> DecisionRecord:
     run, action = _run(data, key), data.get("action")
     if action not in _ACTIONS:
         raise MessageError("invalid", f"action must be one of {', '.join(_ACTIONS)}")
-    reason, message = text_or_none(data, "reason"), text_or_none(data, "message")
-    return DecisionRecord(
-        run,
-        cast("DecisionAction", action),
-        # -1 is how a worker writes that the step is unknown.
-        None if data.get("step") == -1 else _count(data, "step"),
-        None if reason is None else reason[:_MAX_REASON],
-        None if message is None else message[:_MAX_MESSAGE],
-        None if data.get("trace_id") is None else _id(data, "trace_id"),
-        _time(data),
-    )
+    try:
+        reason, message = text_or_none(data, "reason"), text_or_none(data, "message")
+        return DecisionRecord(
+            run,
+            cast("DecisionAction", action),
+            # -1 is how a worker writes that the step is unknown.
+            None if data.get("step") == -1 else whole(data, "step"),
+            None if reason is None else reason[:_MAX_REASON],
+            None if message is None else message[:_MAX_MESSAGE],
+            None if data.get("trace_id") is None else _id(data, "trace_id"),
+            _time(data),
+        )
+    except FieldError as error:
+        raise MessageError("invalid", str(error)) from None
 
 
 _RECORD: Final = b"r"
@@ -241,29 +238,18 @@ def _id(data: Fields, name: str) -> str:
 def _turn(event: StepEvent, data: Fields) -> tuple[int, int] | None:
     match event:
         case RecordedStep() | OpenStep():
-            index = _count(data, "t")
+            index = whole(data, "t")
             return None if index is None else (index, 0)
         case Outcome():
             return event.step or 0, 1
         case RunEnded():
-            steps = _count(data, "steps")
+            steps = whole(data, "steps")
             return None if steps is None else (steps, 0)
     return None
 
 
-def _count(data: Fields, name: str) -> int | None:
-    value = data.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise invalid(name, "an integer of 0 or more", value)
-    return value
-
-
-def _time(data: dict[str, Any]) -> float | None:
-    value = data.get("time")
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise invalid("time", "seconds since the epoch", value)
-    return float(value)
+def _time(data: Fields) -> float | None:
+    value = number(data, "time")
+    if value is not None and not math.isfinite(value):
+        raise wrong("time", "seconds since the epoch", value)
+    return None if value is None else float(value)

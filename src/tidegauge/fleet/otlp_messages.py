@@ -7,7 +7,7 @@ run are in one partition, as those that a gateway writes.
 
 from __future__ import annotations
 
-from tidegauge.fleet.fields import MessageError
+from tidegauge.fleet.message_json import MessageError
 from tidegauge.fleet.span_encoding import encode_spans
 from tidegauge.receivers.decoding import MalformedRequestError, decode_protobuf
 from tidegauge.recordings.encoding import ContentEncoder

@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from tidegauge._span_faults import span_faults
 from tidegauge.errors import StepEventError
-from tidegauge.fleet.fields import MessageError
 from tidegauge.fleet.kafka_records import (
     CLOCK_KEY,
     NAMES_KEY,
@@ -30,6 +29,7 @@ from tidegauge.fleet.kafka_records import (
     record_key,
     snapshot_key,
 )
+from tidegauge.fleet.message_json import MessageError
 from tidegauge.fleet.sink import FleetSink
 from tidegauge.fleet.snapshots import RunSnapshot
 from tidegauge.fleet.step_runs import StepRuns
@@ -42,6 +42,7 @@ Changes: TypeAlias = Mapping[bytes, bytes | None]
 """Changes of the changelog by key; ``None``: delete the record."""
 
 MAX_STATE_BYTES: Final = 512 * 1024 * 1024
+MAX_RECORD_BYTES: Final = 1_000_000
 _MAX_ENDED: Final = 50_000
 _MAX_LOG_BYTES: Final = 16_384
 """A run with so many bytes of messages, and twice those of its snapshot, gets another one."""
@@ -85,6 +86,7 @@ class _Kept:
     snapshot: int = 0  # size of the snapshot; 0: there is none
     offsets: list[int] = field(default_factory=list)  # of the messages since then
     since: int = 0  # size of these messages
+    tried: int = 0  # what that was when a snapshot was too large for a record
     last: int = -1  # offset of the last message
     seen: float = 0.0  # when it was processed
 
@@ -102,6 +104,7 @@ class Partition:
         defaults: attributes of runs whose spans do not give them.
         limits: how much is held, and for how long.
         max_state_bytes: limit of the changelog; beyond it, the run with the largest part is ended.
+        max_record_bytes: limit of a record of it; instead of a larger snapshot, the messages stay.
 
     Attributes:
         position: the offset after the last message.
@@ -116,8 +119,10 @@ class Partition:
         defaults: RunDefaults | None = None,
         limits: AssemblyLimits = ASSEMBLY_LIMITS,
         max_state_bytes: int = MAX_STATE_BYTES,
+        max_record_bytes: int = MAX_RECORD_BYTES,
     ) -> None:
         self._max_state_bytes = max_state_bytes
+        self._max_record_bytes = max_record_bytes
         self.position = 0
         self.state_bytes = 0
         self._sink = sink
@@ -185,7 +190,7 @@ class Partition:
                 record = ChangelogRecord(offset, self._now, message.run, value).encoded()
                 self._changes[record_key(offset)] = record
                 kept = self._add(message.run, offset, len(record), self._now)
-                if kept.since > max(_MAX_LOG_BYTES, 2 * kept.snapshot):
+                if kept.since > max(_MAX_LOG_BYTES, 2 * kept.snapshot, 2 * kept.tried):
                     self._take_snapshot(message.run, kept)
                 if self.state_bytes > self._max_state_bytes:
                     self._abort(max(self._records, key=lambda run: self._records[run].size))
@@ -320,10 +325,13 @@ class Partition:
         if snapshot is None:
             return
         record = ChangelogRecord(kept.last, kept.seen, key, snapshot).encoded()
+        if len(record) > self._max_record_bytes:  # no broker would take it
+            kept.tried = kept.since
+            return
         self._changes[snapshot_key(key)] = record
         self._changes.update((record_key(offset), None) for offset in kept.offsets)
         self.state_bytes += len(record) - kept.size
-        kept.snapshot, kept.since, kept.offsets = len(record), 0, []
+        kept.snapshot, kept.since, kept.tried, kept.offsets = len(record), 0, 0, []
 
     @guarded("fleet.snapshot", default=None)
     def _snapshot(self, key: str) -> bytes | None:

@@ -207,6 +207,7 @@ class Worker:
             defaults=settings.defaults,
             limits=settings.limits,
             max_state_bytes=settings.max_state_bytes,
+            max_record_bytes=self._application.max_message,
         )
 
     def _produce(self, kind: str, key: str, record: bytes) -> None:

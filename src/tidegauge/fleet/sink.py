@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
 
 from tidegauge.events import Decision, Outcome, RunEnded, RunOutcome, RunStarted, RunSummary, Step
-from tidegauge.fleet.fields import VERSION
 from tidegauge.fleet.kafka_records import DecisionRecord
+from tidegauge.fleet.message_json import VERSION
 from tidegauge.pipeline import EngineSink
 from tidegauge.recordings.encoding import encoded
 from tidegauge.safety.critical import here
@@ -155,7 +155,8 @@ class FleetSink:
     def abort(self, key: str, reason: str) -> None:
         """End the open runs of a key, with outcome unknown."""
         for run in tuple(self._runs.get(key, ())):
-            self.run_ended(RunEnded(run=run, outcome="unknown", reason=reason))
+            ended = RunEnded(run=run, outcome="unknown", reason=reason, evicted=True)
+            self.run_ended(ended)
 
     def ended(self) -> list[str]:
         """The keys of runs that ended since the last call."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tidegauge import fields
 from tidegauge.events import ABSENT, CallResult
-from tidegauge.fleet import fields
-from tidegauge.fleet.fields import Fields, MessageError
+from tidegauge.fields import FieldError, Fields
+from tidegauge.fleet.message_json import MessageError, check_version
 from tidegauge.fleet.span_encoding import TYPE
 from tidegauge.foreign_spans.convention_reader import MARKER_ATTRIBUTES
 from tidegauge.foreign_spans.span import (
@@ -23,6 +24,7 @@ from tidegauge.foreign_spans.span import (
 )
 from tidegauge.runs.turn_calls import ChosenCall
 
+_MOST: Final = (1 << 64) - 1
 _NOTHING: Final[Attributes] = {}
 _OTHERS: Final[Attributes] = {"": None}
 """Attributes of a span without a marker attribute."""
@@ -41,19 +43,22 @@ def decode_spans(data: Fields, size: int = 0) -> list[SpanData]:
     >>> decode_spans({"type": "spans", "version": 2})
     Traceback (most recent call last):
         ...
-    tidegauge.fleet.fields.MessageError: version: version 2 is not supported; use 1
+    tidegauge.fleet.message_json.MessageError: version: version 2 is not supported; use 1
     """
     if not isinstance(data, Mapping) or data.get("type") != TYPE:
         raise MessageError("malformed", "not a message of spans")
-    fields.check_version(data.get("version"))
-    trace_id = fields.identifier(data, "run", 32)
-    spans = fields.objects(data, "spans")
-    each = size // max(1, len(spans))
-    return [_span(trace_id, span, each) for span in spans]
+    check_version(data.get("version"))
+    try:
+        trace_id = fields.identifier(data, "run", 32)
+        spans = fields.objects(data, "spans")
+        each = size // max(1, len(spans))
+        return [_span(trace_id, span, each) for span in spans]
+    except FieldError as error:
+        raise MessageError("invalid", str(error)) from None
 
 
 def _span(trace_id: int, span: Fields, size: int) -> SpanData:
-    failed = fields.flag(span, "failed")
+    failed = _flag(span, "failed")
     return SpanData(
         trace_id,
         fields.identifier(span, "id", 16),
@@ -61,18 +66,18 @@ def _span(trace_id: int, span: Fields, size: int) -> SpanData:
         fields.text(span, "name"),
         fields.text(span, "scope"),
         _attributes(span),
-        fields.number(span, "start"),
-        fields.number(span, "end"),
+        fields.required_whole(span, "start", _MOST),
+        fields.required_whole(span, "end", _MOST),
         failed,
-        resource=fields.texts(span, "resource"),
-        remote=fields.flag(span, "remote"),
+        resource=_labels(span, "resource"),
+        remote=_flag(span, "remote"),
         size=size,
         read=ReadSpan(
             _reading(span),
             fields.text_or_none(span, "error") if failed else None,
             fields.text_or_none(span, "failure") if failed else None,
         ),
-        event=fields.flag(span, "event"),
+        event=_flag(span, "event"),
     )
 
 
@@ -98,7 +103,7 @@ def _reading(span: Fields) -> KnownSpan | None:
         return _announcement(inside)
     if kinds == ["agent"]:
         asked, answered = (inside.get(name, ABSENT) for name in ("asked", "answered"))
-        sure, early = fields.flag(inside, "sure"), fields.flag(inside, "early")
+        sure, early = _flag(inside, "sure"), _flag(inside, "early")
         return AgentSpan(about, sure, asked, answered, early)
     return _model(about, inside) if kinds == ["model"] else _tool(about, inside)
 
@@ -118,7 +123,7 @@ def _about(span: Fields) -> RunInfo:
         fields.text_or_none(about, "agent"),
         fields.text_or_none(about, "conversation"),
         fields.text_or_none(about, "task"),
-        fields.texts(about, "labels"),
+        _labels(about, "labels"),
     )
 
 
@@ -131,15 +136,15 @@ def _model(about: RunInfo, model: Fields) -> ModelSpan:
     return ModelSpan(
         about,
         calls,
-        None if model.get("tokens") is None else fields.number(model, "tokens"),
+        None if model.get("tokens") is None else fields.required_whole(model, "tokens", _MOST),
         tuple([(fields.text(answer, "id"), _result(answer)) for answer in answers]),
         fields.text_or_none(model, "name"),
-        fields.flag(model, "failed"),
+        _flag(model, "failed"),
     )
 
 
 def _tool(about: RunInfo, call: Fields) -> ToolSpan:
-    return ToolSpan(about, *_call(call), _result(call), fields.flag(call, "raised"))
+    return ToolSpan(about, *_call(call), _result(call), _flag(call, "raised"))
 
 
 def _call(call: Fields) -> tuple[str, Any, str | None]:
@@ -151,5 +156,16 @@ def _call(call: Fields) -> tuple[str, Any, str | None]:
 
 
 def _result(call: Fields) -> CallResult:
-    error = None if call.get("error") is None else fields.flag(call, "error")
+    error = None if call.get("error") is None else _flag(call, "error")
     return CallResult(call.get("outcome", ABSENT), error)
+
+
+def _flag(data: Fields, name: str) -> bool:
+    """True or false; absent is false."""
+    return fields.flag(data, name) or False
+
+
+def _labels(data: Fields, name: str) -> dict[str, str]:
+    """An object whose values are strings; absent is an empty one."""
+    values = fields.mapping(data, name)
+    return {key: fields.text(values, key, name) for key in values}

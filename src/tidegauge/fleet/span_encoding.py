@@ -23,8 +23,12 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from tidegauge.events import ABSENT, Call, CallResult
-from tidegauge.fleet.fields import VERSION
-from tidegauge.foreign_spans.convention_reader import MARKER_ATTRIBUTES, read_span
+from tidegauge.fleet.message_json import VERSION
+from tidegauge.foreign_spans.convention_reader import (
+    CONTENT_MARKERS,
+    MARKER_ATTRIBUTES,
+    read_span,
+)
 from tidegauge.foreign_spans.json_values import error_type, failure_text, labels, parsed
 from tidegauge.foreign_spans.span import (
     UNKNOWN_ARGUMENTS,
@@ -112,7 +116,7 @@ def _fields(span: SpanData, encoder: _Encoder) -> dict[str, Any]:
         payload["error"] = error_type(span)
         payload["failure"] = None if failure is None else encoder.content(failure)
     if span.attributes:
-        payload["attributes"] = _markers(span.attributes)
+        payload["attributes"] = _markers(span.attributes, encoder)
     reading = read_span(span)
     if reading is None:
         return payload
@@ -130,10 +134,17 @@ def _fields(span: SpanData, encoder: _Encoder) -> dict[str, Any]:
     return payload
 
 
-def _markers(attributes: Attributes) -> dict[str, str | None]:
-    """The marker attributes; empty: the span has attributes, but none of these."""
+def _markers(attributes: Attributes, encoder: _Encoder) -> dict[str, str | None]:
+    """The marker attributes; empty: the span has attributes, but none of these.
+
+    Of those whose values are contents, it only matters that the span has them.
+    """
     found = {name: attributes[name] for name in MARKER_ATTRIBUTES.intersection(attributes)}
-    return {name: None if value is None else str(value) for name, value in found.items()}
+    hidden = frozenset() if encoder.plain else CONTENT_MARKERS
+    return {
+        name: None if value is None or name in hidden else str(value)
+        for name, value in found.items()
+    }
 
 
 def _resource(resource: Attributes, encoder: _Encoder) -> dict[str, str]:

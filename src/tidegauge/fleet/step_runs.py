@@ -268,7 +268,8 @@ class StepRuns:
     @guarded("fleet.step_runs", default=None)
     def _end(self, run: _Run, reason: str) -> None:
         if run.started:
-            self._sink.run_ended(RunEnded(run=run.id, outcome="unknown", reason=reason))
+            ended = RunEnded(run=run.id, outcome="unknown", reason=reason, evicted=True)
+            self._sink.run_ended(ended)
 
     def _forget(self, run: _Run) -> None:
         run.over = True

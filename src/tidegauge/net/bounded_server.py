@@ -8,25 +8,71 @@ request, however slowly a client sends. h11 parses requests and writes responses
 from __future__ import annotations
 
 import contextlib
+import io
 import socket
 import ssl
 import sys
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from email.utils import formatdate
 from http import HTTPStatus
 from io import BufferedReader
 from socketserver import BaseRequestHandler, ThreadingTCPServer
-from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 import h11
 
-from tidegauge.net.deadline import TimedSocket
 from tidegauge.net.head import RejectedRequestError, read_head
 from tidegauge.net.hosts import AllowedHosts
 from tidegauge.net.listener import Listener, Tls
 from tidegauge.safety.guard import internal_errors
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+
+class TimedSocket(io.RawIOBase):
+    """The reading side of a socket.
+
+    Args:
+        connection: the socket; its time-out is set before every read, and left so for writing.
+
+    Attributes:
+        until: when reading ends, as ``time.monotonic()`` counts.
+
+    Reading raises ``TimeoutError`` when the time that was allowed last is over.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__()
+        self._connection = connection
+        self.until = 0.0
+
+    def allow(self, seconds: float) -> None:
+        """Reading may go on for so long from now."""
+        self.until = time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Read what there is."""
+        left = self.until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("it took too long")
+        self._connection.settimeout(left)
+        return self._connection.recv_into(buffer)
+
+    def drain(self, seconds: float) -> None:
+        """Read and drop what still comes: closed unread, a socket takes back what was answered."""
+        self.allow(seconds)
+        piece = bytearray(65_536)
+        while self.readinto(piece):
+            pass
+
 
 _PIECE: Final = 65_536
 _READ: Final = 1_048_576

@@ -6,26 +6,30 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 from urllib.parse import urlsplit
 
-from tidegauge import _checked
-from tidegauge._checked import (
-    Count,
-    Kinds,
-    Seconds,
-    Share,
-    ValueKind,
-    check_fields,
-    function,
-    having,
-    instance_of,
-    whole,
-)
+from tidegauge import settings as kinds
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import ToolDeclaration
 from tidegauge.net.hosts import AllowedHosts
 from tidegauge.policies import Guard, Policy, Rule, read_policy, with_guard
+from tidegauge.settings import (
+    PORTS,
+    Count,
+    Kinds,
+    Range,
+    Seconds,
+    Share,
+    ValueKind,
+    check_fields,
+    checked,
+    function,
+    having,
+    instance_of,
+    one_of,
+    whole,
+)
 from tidegauge.streaming_metrics.fingerprint import Normaliser
 from tidegauge.streaming_metrics.known_graph import Distance
 from tidegauge.streaming_metrics.normalise import volatile
@@ -103,24 +107,6 @@ def _comparison(value: Any) -> Any:
     return value
 
 
-def _shown_messages(value: Any) -> Any:
-    if not (isinstance(value, str) and value in ("new", "full")):
-        raise ValueError
-    return value
-
-
-def _guard(value: Any) -> Any:
-    if not (isinstance(value, str) and value in ("watch", "stuck")):
-        raise ValueError
-    return value
-
-
-def _exported_runs(value: Any) -> Any:
-    if not (isinstance(value, str) and value in ("all", "troubled")):
-        raise ValueError
-    return value
-
-
 _IS_RUN_STORE: Final = having("save", "take", "take_expired", "close", use="a store")
 
 
@@ -129,14 +115,14 @@ def _run_store(value: Any) -> Any:
 
 
 KINDS: Final[Kinds] = {
-    **_checked.KINDS,
-    "ExportedRuns": ValueKind('"all" or "troubled"', _exported_runs),
-    "GuardName": ValueKind('"watch" or "stuck"', _guard),
+    **kinds.KINDS,
+    "ExportedRuns": one_of(*get_args(ExportedRuns)),
+    "GuardName": one_of(*get_args(Guard)),
     "FilePath": ValueKind("the path of a file", _path),
     "HostName": ValueKind("a host name or an address", _host),
     "Key": ValueKind('from 1 to 64 bytes, such as os.environ["KEY"].encode()', _key, secret=True),
-    "NoneOrMore": whole(0),
-    "Port": whole(0, 65_535, "a port from 1 to 65535, or 0 for any free one"),
+    "NoneOrMore": whole(Range(0)),
+    "Port": whole(PORTS, "a port from 1 to 65535, or 0 for any free one"),
     "RunStorePlace": ValueKind(
         "the path of a file, a postgresql:// URL, or a store with save() and take()",
         _run_store,
@@ -144,7 +130,7 @@ KINDS: Final[Kinds] = {
     ),
     "Price": ValueKind("$ per million tokens, 0 or more", _price),
     "Redact": function("a function from text to text"),
-    "ShownMessages": ValueKind('"new" or "full"', _shown_messages),
+    "ShownMessages": one_of(*get_args(ShownMessages)),
     "TraceUrl": ValueKind(
         "an http:// or https:// address with {trace_id} in it, of the page of a trace", _trace_url
     ),
@@ -428,9 +414,4 @@ def _guard_of_environment() -> Guard | None:
     found = os.environ.get("TIDEGAUGE_GUARD")
     if not found:
         return None
-    try:
-        return KINDS["GuardName"].read(found)  # type: ignore[no-any-return]
-    except ValueError:
-        raise ConfigurationError(
-            f'TIDEGAUGE_GUARD is {_checked.shown(found)}; use "watch" or "stuck"'
-        ) from None
+    return checked("TIDEGAUGE_GUARD", found, "GuardName", KINDS)  # type: ignore[no-any-return]

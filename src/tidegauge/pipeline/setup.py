@@ -13,7 +13,6 @@ from collections.abc import Container, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from tidegauge._checked import checked
 from tidegauge.catalog import RUNBOOKS, MetricDefinition
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Identity, StepSink
@@ -26,6 +25,7 @@ from tidegauge.runs.current import set_recorder, set_recorder_factory
 from tidegauge.runs.recorder import Recorder
 from tidegauge.safety.critical import here, reset_after_fork, run_deferred
 from tidegauge.safety.guard import guarded, log
+from tidegauge.settings import checked
 from tidegauge.streaming_metrics import Engine, EventLog, RunReport
 from tidegauge.streaming_metrics.buckets import Buckets
 from tidegauge.tracer import Contents, SpanFactory, Telemetry, open_telemetry, otlp_asked_for

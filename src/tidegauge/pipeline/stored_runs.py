@@ -100,17 +100,16 @@ class StoredRuns:
             self.failed("more than 1,000 runs wait to be saved")
             return
         self._queue.put(lambda: self._save(run, state))
-        with here.critical, self._lock:
-            missing = self._thread is None
-            thread = self._thread = self._thread or threading.Thread(
-                target=self._work, name="tidegauge-run-store", daemon=True
-            )
-        if missing:
-            try:
-                thread.start()
-            except RuntimeError as error:  # the system starts no more threads
-                self._thread = None
-                self.failed(str(error))
+        try:
+            with here.critical, self._lock:
+                if self._thread is None or not self._thread.is_alive():  # or could not start
+                    self._thread = threading.Thread(
+                        target=self._work, name="tidegauge-run-store", daemon=True
+                    )
+                    self._thread.start()
+        except RuntimeError as error:  # the system starts no more threads
+            self._thread = None
+            self.failed(str(error))
 
     @guarded(_WHERE, default=0.0)
     def settle(self, checkpoint: str) -> float:
@@ -177,11 +176,14 @@ class StoredRuns:
     def close(self, seconds: float = 5.0) -> None:
         """Save the runs that wait to be saved, for at most ``seconds``; close the store."""
         self._queue.put(None)
-        if self._thread is not None:
+        if self._thread is not None and self._thread.is_alive():  # it may not have started
             self._thread.join(seconds)
         self._store.close()
 
     def _work(self) -> None:
+        with here.critical, self._lock:
+            if self._thread is not threading.current_thread():
+                return  # an exception has interrupted its start, and there is another one
         while (job := self._queue.get()) is not None:
             job()
 
@@ -283,7 +285,7 @@ class StoredRuns:
         for data in self.ask(lambda store: store.take_expired(time.time()), ()):
             found = self._read(data)
             for run_id in reversed(list(found.starts if found is not None else ())):
-                ended = RunEnded(run=run_id, outcome="unknown", reason="not resumed")
+                ended = RunEnded(run=run_id, outcome="unknown", reason="not resumed", evicted=True)
                 self._sink.run_ended(ended)
 
 

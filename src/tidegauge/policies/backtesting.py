@@ -3,6 +3,8 @@
 Repeatedly, some successful runs of a group are drawn to learn the threshold, and every other run of
 the group is judged by it: no run is both, and with ``by_task``, no task. Every score is judged on
 the same draws, so that they can be compared. The rules to beat are step counts alone.
+
+Needs ``pip install '.[backtest]'``.
 """
 
 from __future__ import annotations
@@ -10,16 +12,56 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
-from tidegauge.errors import ConfigurationError
+from tidegauge.errors import ConfigurationError, MissingExtraError
 from tidegauge.policies.calibration import Guarantee
-from tidegauge.policies.net_effect import Costs
 from tidegauge.policies.trace import RunTrace
+
+try:
+    import numpy as np
+    from numpy.typing import NDArray
+except ModuleNotFoundError as error:
+    raise MissingExtraError("numpy", extra="backtest") from error
+
+_MILLION = 1e6
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What tokens, lost successes and retries cost, in one currency.
+
+    A stopped run saves its further tokens, and costs a retry. If it would have succeeded, its value
+    is lost, too; if a retry brings it back, that value is 0.
+
+    Args:
+        prices: price of a million tokens, by the name of the model.
+        success_value: value of a successful run.
+        retry_cost: cost of each stopped run: of a retry, or of a person who looks at it.
+    """
+
+    prices: Mapping[str, float]
+    success_value: float = 0.0
+    retry_cost: float = 0.0
+
+    def per_token(self, run: RunTrace) -> float | None:
+        """Price of a token of the run; ``None``: it reports no tokens, or its model has no price.
+
+        >>> run = RunTrace("r1", model="small")
+        >>> run.tokens = 2_000.0
+        >>> Costs({"small": 2.0}).per_token(run), Costs({"large": 9.0}).per_token(run)
+        (2e-06, None)
+        """
+        price = None if run.model is None else self.prices.get(run.model)
+        return None if run.tokens is None or price is None else price / _MILLION
+
+    def per_stop(self, run: RunTrace) -> float:
+        """What stopping the run costs."""
+        return self.retry_cost + (self.success_value if run.success else 0.0)
+
 
 BASELINES: Final = ("steps", "steps_begun")
 """The scores that all others are compared with: steps completed so far, and steps begun."""
@@ -41,7 +83,6 @@ class BootstrapMean(NamedTuple):
     """A mean over the draws, with its 95% bootstrap interval.
 
     Where runs share a task, whole tasks are resampled.
-
 
     Attributes:
         value: the mean.
@@ -74,7 +115,7 @@ class BacktestRow(NamedTuple):
         with_threshold: share of the draws that gave a threshold.
         oracle: steps that are saved if every bad run, and no other, ends after its first step.
         net: what stopping saves less what it costs, per run, over the test runs whose tokens have a
-            price; see :class:`~tidegauge.policies.net_effect.Costs`.
+            price; see :class:`~tidegauge.policies.backtesting.Costs`.
         priced: how many runs that are.
         draws: ``good_stopped``, ``steps_saved`` and ``net``, draw by draw.
     """
@@ -171,9 +212,7 @@ def backtest(
         leave_out_agent: learn each agent's thresholds from other agents' runs of its task
             group only.
         by_task: whether runs of one task may be alike: whole tasks are drawn.
-        costs: for the net effect.
         fixed: names of rules that the traces follow, which stop without a threshold.
-        seed: of the draws.
         advance: called after each group with its number of runs.
 
     Raises:
@@ -240,12 +279,8 @@ def backtest_thresholds(
     """Judge given thresholds on runs that they were not learned from.
 
     Args:
-        traces: the runs.
         above: gives the threshold that holds for a run and a score; ``None``, there is none.
-        scores: names of the scores.
         repeats: how often the runs are resampled for the intervals.
-        costs: for the net effect.
-        seed: of the resampling.
     """
     rows = []
     for key, runs in _grouped(traces).items():
@@ -310,7 +345,7 @@ def _mean_of(parts: Sequence[_Drawn]) -> _Drawn:
 
 
 def _task(run: RunTrace, *, by_task: bool) -> object:
-    """What a run is alike with: its task, or nothing but itself."""
+    """The task of a run; a run without one is a task of its own."""
     return run.task if by_task and run.task is not None else id(run)
 
 
@@ -342,9 +377,9 @@ def _units(runs: Sequence[RunTrace]) -> _Indices:
 
 
 def _resampled(test: _Floats, units: _Indices, rng: np.random.Generator) -> _Floats:
-    """How often each run is drawn when the tasks of the test runs of each repeat are drawn again.
+    """How often each run is drawn when the tasks of each repeat's test runs are resampled.
 
-    Attempts at one task are alike: drawn one by one, they would make intervals too narrow.
+    Attempts at one task are alike: resampled one by one, they would make intervals too narrow.
     """
     tested = np.zeros((len(test), int(units.max()) + 1))
     for unit, one in zip(units, test.T, strict=True):

@@ -93,7 +93,7 @@ class Guarantee:
         return self._least_with(0)
 
     def next_runs(self, runs: int) -> int:
-        """From how many successful runs on, one more of them may be above the threshold.
+        """The number of successful runs from which one more of them may be above the threshold.
 
         >>> Guarantee(0.05).next_runs(19), Guarantee(0.05, "pac").next_runs(45)
         (39, 77)
@@ -216,7 +216,6 @@ def calibrate(
         by: the labels that distinguish groups; without any, all runs are one group.
         by_task: whether runs of one task may be alike; a run without a task is one by itself.
         action: the action when a run exceeds it.
-        calibrated: when, in seconds since the epoch.
 
     Raises:
         ConfigurationError: the score is unknown.

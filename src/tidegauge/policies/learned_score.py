@@ -19,10 +19,10 @@ from typing import Any, Final, NamedTuple
 import orjson
 import xxhash
 
-from tidegauge._checked import shown
 from tidegauge.errors import ConfigurationError
-from tidegauge.policies.input_file import content_of
+from tidegauge.fields import content_of
 from tidegauge.policies.rule import AnySignals
+from tidegauge.settings import shown
 from tidegauge.streaming_metrics.features import FEATURES, RunFeatures
 from tidegauge.streaming_metrics.stagnation import stagnation_in_words, stagnation_of
 
@@ -165,7 +165,7 @@ class LearnedScore:
 
 
 def task_mark(run: str, task: str | None) -> str:
-    """The mark of a run's task in the list of those that a score was learned from.
+    """The mark of a run's task in the list of tasks that a score was learned from.
 
     >>> task_mark("r1", "find the key") == task_mark("r2", "find the key")
     True

@@ -8,27 +8,31 @@ comes. Own runs of an agent weigh most, runs of the other agents of its task gro
 The stagnation is hardly penalised, and a half of it is added, so that with few runs the score is
 close to it. The threshold must come from tasks that the score has not seen: :func:`learn` leaves
 out half of them.
+
+Needs ``pip install '.[learn]'``.
 """
 
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-import numpy as np
 import orjson
 import xxhash
-from numpy.typing import NDArray
 
 from tidegauge.errors import ConfigurationError, MissingExtraError
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
 from tidegauge.policies.learned_score import FORMAT, WORDS, LearnedWeights, Number, task_mark
-from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.features import FEATURES, RunFeatures
-from tidegauge.streaming_metrics.packed_runs import PackedRuns
+from tidegauge.streaming_metrics.packed_runs import PackedEngine
+
+try:
+    import numpy as np
+    from numpy.typing import NDArray
+except ModuleNotFoundError as error:
+    raise MissingExtraError("numpy", extra="learn") from error
 
 BUCKETS: Final = 256
 """Into how many buckets the words of each kind go."""
@@ -88,8 +92,6 @@ class ExampleSink:
 
     Args:
         on_example: called with every run that ended.
-        exact: whether texts are compared exactly, known noise included.
-        detect_polls: whether calls that wait are taken for polls, as of the engine.
 
     Attributes:
         could_be_ended: how many runs were left out because a threshold could end them.
@@ -105,27 +107,21 @@ class ExampleSink:
         self._on_example = on_example
         self._open: dict[str, tuple[RunStarted, list[RunFeatures]]] = {}
         self.could_be_ended = 0
-        self._engine = Engine(
-            clock=None,
+        self._engine = PackedEngine(
             normaliser=None if exact else "volatile",
             detect_polls=detect_polls,
-            max_runs=sys.maxsize,
             max_groups=1,
             max_actions=1,
             features=True,
         )
-        self._packed = PackedRuns(self._engine)
 
     def run_started(self, event: RunStarted) -> None:
         """A run began."""
-        self._packed.use(event.run)
         self._engine.run_started(event)
-        self._packed.began(event.run)
         self._open[event.run] = event, []
 
     def step_issued(self, event: Step) -> Decision:
         """An action was issued."""
-        self._packed.use(event.run)
         signals = self._engine.step_issued(event)
         opened = self._open.get(event.run)
         if signals is not None and opened is not None and signals.features is not None:
@@ -134,13 +130,10 @@ class ExampleSink:
 
     def step_observed(self, event: Outcome) -> Decision:
         """A result was observed."""
-        self._packed.use(event.run)
         return Decision(signals=self._engine.step_observed(event))
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         """A run ended."""
-        self._packed.use(event.run)
-        self._packed.ended(event.run)
         report = self._engine.run_ended(event)
         started, moments = self._open.pop(event.run, (None, []))
         if started is None or report is None or report.success is None or not moments:
@@ -319,9 +312,7 @@ def learn(
     """Learn a score for every task group, and for every agent with enough runs.
 
     Args:
-        examples: recorded runs.
         share: of the tasks, that it is learned from; the others are left to calibrate on.
-        seed: of the draw of these tasks.
         advance: called after each fit with the number of its runs.
 
     Returns:
@@ -378,12 +369,7 @@ def _enough(examples: Sequence[Example]) -> bool:
 
 
 def score_document(groups: Iterable[LearnedGroup], tasks: Iterable[str]) -> bytes:
-    """The text of a score's file, which :func:`~tidegauge.policies.learned_score.read_score` reads.
-
-    Args:
-        groups: what was learned.
-        tasks: marks of the tasks that it was learned from.
-    """
+    """The text of a score's file, for :func:`~tidegauge.policies.learned_score.read_score`."""
     document = {
         "format": FORMAT,
         "learned": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -35,7 +35,18 @@ from typing import Any, Final, NamedTuple
 import xxhash
 
 from tidegauge.errors import ConfigurationError
-from tidegauge.policies.input_file import content_of
+from tidegauge.fields import (
+    FieldError,
+    Fields,
+    content_of,
+    missing,
+    number,
+    text,
+    text_or_none,
+    texts,
+    whole,
+    wrong,
+)
 from tidegauge.policies.learned_score import LearnedScore, read_score
 from tidegauge.policies.policy import Policy
 from tidegauge.policies.rule import Rule
@@ -108,7 +119,7 @@ def read_policy(path: str | os.PathLike[str]) -> PolicyFile:
     content = content_of(path, "policy", megabytes=_MAX_MEGABYTES)
     try:
         return _read(tomllib.loads(content.decode()), os.path.dirname(name))
-    except ConfigurationError as error:
+    except (ConfigurationError, FieldError) as error:
         raise ConfigurationError(f"policy {name}: {error}") from error
     except (ValueError, RecursionError) as error:  # also of bytes, dates and digits
         raise ConfigurationError(f"policy {name}: not valid TOML: {error}") from error
@@ -168,7 +179,7 @@ def write_policy(policy: PolicyFile, *, comment: str = "", folder: str = "") -> 
     return "\n".join(part for part in parts if part)
 
 
-def _read(data: Mapping[str, Any], folder: str) -> PolicyFile:
+def _read(data: Fields, folder: str) -> PolicyFile:
     _known(data, _TOP, "the file")
     if data.get("format") != FORMAT:
         raise ConfigurationError(
@@ -189,20 +200,20 @@ def _read(data: Mapping[str, Any], folder: str) -> PolicyFile:
         tuple([_threshold(item, calibrated, scores) for item in _tables(data, "threshold")]),
         _number(data, "holdout", 0.0),
         calibrated,
-        frozenset(_texts(data, "calibrated_on")),
+        frozenset(texts(data, "calibrated_on")),
     )
     found.policy()  # raises if rules or thresholds contradict
     return found
 
 
-def _rule(item: Mapping[str, Any]) -> Rule:
+def _rule(item: Fields) -> Rule:
     _known(item, _RULE, "a rule")
     return Rule(
-        _text(item, "signal", required=True),  # type: ignore[arg-type]
+        text(item, "signal"),
         _number(item, "threshold"),
-        _text(item, "action") or "observe",  # type: ignore[arg-type]
-        agent=_text(item, "agent"),
-        tool=_text(item, "tool"),
+        text_or_none(item, "action") or "observe",  # type: ignore[arg-type]
+        agent=text_or_none(item, "agent"),
+        tool=text_or_none(item, "tool"),
         share=_number(item, "share", 1.0),
     )
 
@@ -222,23 +233,23 @@ class _Scores:
         return self._read[file]
 
 
-def _threshold(item: Mapping[str, Any], calibrated: float | None, learned: _Scores) -> Threshold:
+def _threshold(item: Fields, calibrated: float | None, learned: _Scores) -> Threshold:
     _known(item, _THRESHOLD, "a threshold")
-    name = _text(item, "score", required=True) or ""
+    name = text(item, "score")
     alpha = item.get("alpha")
     threshold = Threshold(
         name,
         _number(item, "threshold"),
-        _text(item, "action") or "observe",  # type: ignore[arg-type]
-        agent=_text(item, "agent"),
-        task_group=_text(item, "task_group"),
-        runs=_count(item, "runs"),
+        text_or_none(item, "action") or "observe",  # type: ignore[arg-type]
+        agent=text_or_none(item, "agent"),
+        task_group=text_or_none(item, "task_group"),
+        runs=whole(item, "runs") or 0,
         alpha=None if alpha is None else _number(item, "alpha"),
         calibrated=calibrated,
-        agents=_texts(item, "agents"),
-        task_groups=_texts(item, "task_groups"),
+        agents=texts(item, "agents"),
+        task_groups=texts(item, "task_groups"),
         scores=_numbers(item, "scores"),
-        learned=learned.of(_text(item, "file")),
+        learned=learned.of(text_or_none(item, "file")),
     )
     version = item.get("score_version", threshold.measures.version)
     if version != threshold.measures.version:
@@ -249,14 +260,14 @@ def _threshold(item: Mapping[str, Any], calibrated: float | None, learned: _Scor
     return threshold
 
 
-def _tables(data: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+def _tables(data: Fields, name: str) -> list[Fields]:
     listed = data.get(name, [])
     if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
-        raise ConfigurationError(f"{name} must be a list of tables: [[{name}]]")
+        raise wrong(name, f"a list of tables: [[{name}]]", listed)
     return listed
 
 
-def _known(data: Mapping[str, Any], names: Iterable[str], where: str) -> None:
+def _known(data: Fields, names: Iterable[str], where: str) -> None:
     for name in data:
         if name not in names:
             raise ConfigurationError(
@@ -264,42 +275,20 @@ def _known(data: Mapping[str, Any], names: Iterable[str], where: str) -> None:
             )
 
 
-def _text(data: Mapping[str, Any], name: str, *, required: bool = False) -> str | None:
-    value = data.get(name)
-    if (value is None and not required) or isinstance(value, str):
-        return value
-    raise ConfigurationError(f"{name} is missing" if value is None else f"{name} must be a string")
-
-
-def _texts(data: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    listed = data.get(name, [])
-    if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
-        raise ConfigurationError(f"{name} must be a list of strings")
-    return tuple(listed)
-
-
-def _numbers(data: Mapping[str, Any], name: str) -> tuple[float, ...]:
+def _numbers(data: Fields, name: str) -> tuple[float, ...]:
     listed = data.get(name, [])
     if not isinstance(listed, list):
-        raise ConfigurationError(f"{name} must be a list of numbers")
+        raise wrong(name, "a list of numbers", listed)
     return tuple(sorted(_number({name: one}, name) for one in listed))
 
 
-def _number(data: Mapping[str, Any], name: str, default: float | None = None) -> float:
-    value = data.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigurationError(
-            f"{name} is missing" if value is None else f"{name} must be a number"
-        )
+def _number(data: Fields, name: str, default: float | None = None) -> float:
+    value = number(data, name)
+    value = default if value is None else value
+    if value is None:
+        raise missing(name)
     if isinstance(value, int) and abs(value) > _MAX_INTEGER:
-        raise ConfigurationError(f"{name} is too large")
-    return value
-
-
-def _count(data: Mapping[str, Any], name: str) -> int:
-    value = _number(data, name, 0)
-    if not isinstance(value, int) or value < 0:
-        raise ConfigurationError(f"{name} must be a whole number, at least 0")
+        raise FieldError(f"{name} is too large")
     return value
 
 

@@ -9,9 +9,9 @@ from typing import Final, Literal, TypeAlias, get_args
 
 import xxhash
 
-from tidegauge._checked import shown
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Signals
+from tidegauge.settings import shown
 from tidegauge.streaming_metrics.live_signals import LiveSignals
 from tidegauge.streaming_metrics.registry import SIGNALS
 

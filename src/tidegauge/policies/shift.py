@@ -1,4 +1,4 @@
-"""Shift: whether the runs of today have the scores of those that a threshold was learned from.
+"""Shift: whether today's runs score like those that a threshold was learned from.
 
 A false-stop bound holds for the mix of runs that it was calibrated on. If a model, a prompt or a
 tool changes, the scores of successful runs change, and the bound is void.
@@ -11,9 +11,22 @@ the policy changes nothing.
 from __future__ import annotations
 
 import math
+import threading
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Final
+
+from tidegauge.catalog import (
+    POLICY_ALPHA,
+    POLICY_CALIBRATED,
+    POLICY_CROSSED_RUNS,
+    POLICY_RUNS,
+    POLICY_SHIFT,
+    MetricDefinition,
+)
+from tidegauge.events import RunOutcome
+from tidegauge.policies.thresholds import Threshold, Thresholds
+from tidegauge.safety.critical import here, reset_after_fork
 
 LEAST_RUNS: Final = 50
 """Successful runs that one comparison takes."""
@@ -27,14 +40,10 @@ _TERMS: Final = 100
 
 
 def kolmogorov_smirnov(first: Sequence[float], second: Sequence[float]) -> float:
-    """The p-value of the two-sample Kolmogorov-Smirnov test: the same distribution?
+    """The p-value of the two-sample Kolmogorov-Smirnov test of sorted values.
 
     Asymptotic, with the correction of Stephens (1970); where scores are equal, it is too large
     rather than too small, so that false alarms are rarer than they may be.
-
-    Args:
-        first: sorted values.
-        second: sorted values.
 
     >>> kolmogorov_smirnov(range(50), range(50))
     1.0
@@ -75,11 +84,8 @@ class ShiftCheck:
     """Compares the scores of successful runs with those of the calibration, in blocks.
 
     Each block of :data:`LEAST_RUNS` runs is compared once, so that a limit on the p-value is the
-    share of blocks that give a false alarm. Not thread-safe.
-
-    Args:
-        calibrated: sorted scores of the calibration at or below the threshold.
-        threshold: the threshold.
+    share of blocks that give a false alarm. ``calibrated`` has the sorted scores of the
+    calibration at or below the threshold. Not thread-safe.
 
     Attributes:
         p_value: of the last block; ``None`` before the first one, or if there is nothing to compare
@@ -108,3 +114,71 @@ class ShiftCheck:
         if len(self._block) == LEAST_RUNS:
             self.p_value = kolmogorov_smirnov(self._calibrated, sorted(self._block))
             self._block.clear()
+
+
+class Crossings:
+    """Counts the finished runs that a threshold applies to, and those that exceeded it.
+
+    A threshold bounds the share of successful runs above it. The runs that it did not stop show
+    whether the bound holds: all runs while it only observes, the holdout later.
+    """
+
+    def __init__(self, thresholds: Thresholds) -> None:
+        self._thresholds = thresholds
+        self._reset_after_fork()
+        reset_after_fork(self)
+
+    def _reset_after_fork(self) -> None:
+        self._lock = threading.RLock()  # re-entrant for readers
+        self._runs: dict[tuple[str, ...], float] = {}
+        self._crossed: dict[tuple[str, ...], float] = {}
+        self._shifts = {
+            _labels(threshold): ShiftCheck(threshold.scores, threshold.threshold)
+            for threshold in self._thresholds
+        }
+
+    def run_ended(
+        self,
+        agent: str,
+        task_group: str,
+        outcome: RunOutcome,
+        exceeded: Container[str],
+        highest: Mapping[str, float],
+    ) -> None:
+        """Count a run that ended, by its outcome.
+
+        Args:
+            exceeded: names of the scores that exceeded their thresholds in it.
+            highest: the highest value of each score.
+        """
+        thresholds = self._thresholds.of(agent, task_group)
+        with here.critical, self._lock:
+            for threshold in thresholds:
+                labels = _labels(threshold)
+                if outcome == "success" and threshold.score in highest:
+                    self._shifts[labels].update(highest[threshold.score])
+                key = (*labels, outcome)
+                self._runs[key] = self._runs.get(key, 0.0) + 1
+                self._crossed[key] = self._crossed.get(key, 0.0) + (threshold.score in exceeded)
+
+    def metrics(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
+        """The counts, and for each threshold its alpha and when it was learned."""
+        if not self._thresholds:
+            return {}
+        with here.critical, self._lock:
+            found = {POLICY_RUNS: dict(self._runs), POLICY_CROSSED_RUNS: dict(self._crossed)}
+            shifts = {labels: check.p_value for labels, check in self._shifts.items()}
+        found[POLICY_SHIFT] = {key: value for key, value in shifts.items() if value is not None}
+        for metric, field in _READ.items():
+            values = {
+                _labels(threshold): getattr(threshold, field) for threshold in self._thresholds
+            }
+            found[metric] = {key: value for key, value in values.items() if value is not None}
+        return found
+
+
+_READ: Final = {POLICY_ALPHA: "alpha", POLICY_CALIBRATED: "calibrated"}
+
+
+def _labels(threshold: Threshold) -> tuple[str, ...]:
+    return threshold.agent or "", threshold.task_group or "", threshold.score

@@ -1,12 +1,12 @@
 """The trace of a run: how its scores rose, and what the run had spent at these moments.
 
-It shows for any threshold whether and when the run would have exceeded it, without a second replay.
+From it follows, for any threshold, whether and when the run would have exceeded it; no second
+replay is needed.
 """
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -28,8 +28,7 @@ from tidegauge.events import (
 from tidegauge.policies.foreign_guards import FOREIGN_GUARDS, ForeignGuard, GuardedCall
 from tidegauge.policies.policy import Policy
 from tidegauge.policies.scores import Score, score_named
-from tidegauge.streaming_metrics import Engine
-from tidegauge.streaming_metrics.packed_runs import PackedRuns
+from tidegauge.streaming_metrics.packed_runs import PackedEngine
 
 RULES: Final = "rules"
 """The rules of a policy as a score of a trace: 1 from the first time that one held."""
@@ -179,13 +178,10 @@ class TraceSink:
     """A step sink that traces every run and never intervenes.
 
     Args:
-        scores: the scores to trace, or their names.
         rules: a policy whose rules are traced as well, whatever their action.
         on_trace: called with every run that ended.
         guards: names of guards of other projects to trace, see
             :data:`~tidegauge.policies.foreign_guards.FOREIGN_GUARDS`.
-        exact: whether texts are compared exactly, known noise included.
-        detect_polls: whether calls that wait are taken for polls, as of the engine.
 
     Attributes:
         engine: measures the runs, as in a live process.
@@ -213,25 +209,20 @@ class TraceSink:
         ]
         self._on_trace = on_trace
         self._open: dict[str, RunTrace] = {}
-        self.engine = Engine(
-            clock=None,
+        self.engine = PackedEngine(
             normaliser=None if exact else "volatile",
             detect_polls=detect_polls,
-            max_runs=sys.maxsize,
             max_groups=1,  # groups are not read
             max_actions=1,
             repetition=any(score.reads_words for score in self._scores)
             or (rules is not None and rules.reads_words),
             features=any(score.learned is not None for score in self._scores),
         )
-        self._packed = PackedRuns(self.engine)
 
     def run_started(self, event: RunStarted) -> None:
         """A run began; an open run with the same id is reported as unfinished."""
         self._close(event.run)
-        self._packed.use(event.run)
         self.engine.run_started(event)
-        self._packed.began(event.run)
         names = [*(score.name for score in self._scores), *([RULES] if self._rules else [])]
         self._open[event.run] = RunTrace(
             event.run,
@@ -246,7 +237,6 @@ class TraceSink:
 
     def step_issued(self, event: Step) -> Decision:
         """An action was issued."""
-        self._packed.use(event.run)
         signals = self.engine.step_issued(event)
         if signals is not None:
             moment = self._follow(signals, signals.steps - 1)
@@ -256,7 +246,6 @@ class TraceSink:
 
     def step_observed(self, event: Outcome) -> Decision:
         """A result was observed."""
-        self._packed.use(event.run)
         signals = self.engine.step_observed(event)
         if signals is not None:
             moment = self._follow(signals, signals.steps)
@@ -266,8 +255,6 @@ class TraceSink:
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         """A run ended."""
-        self._packed.use(event.run)
-        self._packed.ended(event.run)
         trace = self._open.get(event.run)
         report = self.engine.run_ended(event)
         if trace is not None and report is not None:
@@ -282,7 +269,7 @@ class TraceSink:
             self._close(run)
 
     def _follow(self, signals: Signals, steps: int) -> Crossing | None:
-        """Take the scores of a moment; gives the moment."""
+        """Record the scores of a moment; returns the moment."""
         trace, state = self._open.get(signals.run), self.engine.get(signals.run)
         if trace is None or state is None:
             return None

@@ -29,7 +29,6 @@ class Forwarder:
 
     Raises:
         ConfigurationError: the URL is invalid, or the certificates cannot be used.
-        MissingExtraError: the URL is for gRPC, and grpcio is not installed.
     """
 
     def __init__(self, settings: Forwarding) -> None:

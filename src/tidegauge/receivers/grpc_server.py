@@ -1,36 +1,38 @@
-"""The listener for OTLP over gRPC. Needs the extra ``tidegauge[serve]``.
+"""The listener for OTLP over gRPC.
 
 gRPC hands over requests as bytes: the request handler decodes them, and forwards them unchanged.
+
+A message is received only when there is room for the largest: gRPC does not say its size before it
+is here, and holds what has arrived of it. So methods take a stream of requests, of which they read
+one. On the wire that is the same, and a sender is authorized before anything is received.
 """
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tidegauge.errors import MissingExtraError
+import grpc  # type: ignore[import-untyped]
+from google.protobuf.any_pb2 import Any as AnyMessage  # type: ignore[import-untyped]
+from google.protobuf.duration_pb2 import Duration  # type: ignore[import-untyped]
+from google.rpc.error_details_pb2 import RetryInfo  # type: ignore[import-untyped]
+from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
+
 from tidegauge.net.listener import Listener, Tls
 from tidegauge.receivers.decoding import MalformedRequestError, Signal
 from tidegauge.receivers.request_handler import (
     RETRY_SECONDS,
     BusyError,
     RequestHandler,
+    RequestShare,
     TooLargeError,
     decompress,
 )
-
-try:
-    import grpc  # type: ignore[import-untyped]
-except ModuleNotFoundError as error:
-    raise MissingExtraError("grpcio", extra="serve") from error
-
-from google.protobuf.any_pb2 import Any as AnyMessage  # type: ignore[import-untyped]
-from google.protobuf.duration_pb2 import Duration  # type: ignore[import-untyped]
-from google.rpc.error_details_pb2 import RetryInfo  # type: ignore[import-untyped]
-from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 
 _PACKAGE: Final = "opentelemetry.proto.collector"
 _GZIP: Final = b"\x1f\x8b"
@@ -39,6 +41,7 @@ _KEEPALIVE_SECONDS: Final = 30
 _CONNECTION_SECONDS: Final = 60
 _LAST_CALL_SECONDS: Final = 10
 _CANCELLING_SECONDS: Final = 0.5
+_LOOK_SECONDS: Final = 0.5
 _COUNTED_BYTES: Final = 1024 * 1024
 """Requests up to this much beyond the limit are rejected here, and counted; gRPC rejects larger
 ones, without a report."""
@@ -47,8 +50,8 @@ ones, without a report."""
 class GrpcServer:
     """Receives OTLP over gRPC, from its construction on.
 
-    After a minute a connection is asked to reconnect, and ten seconds later it is closed: so a slow
-    sender does not occupy a thread for longer.
+    A request that takes too long to arrive is cancelled. After a minute a connection is asked to
+    reconnect, and ten seconds later it is closed.
 
     Attributes:
         url: URL of the server.
@@ -68,6 +71,8 @@ class GrpcServer:
             options=[
                 ("grpc.max_receive_message_length", listener.max_bytes + _COUNTED_BYTES),
                 ("grpc.max_metadata_size", 16 * 1024),
+                ("grpc.max_concurrent_streams", calls),
+                ("grpc.http2.bdp_probe", 0),  # else it holds megabytes that nothing asks for yet
                 ("grpc.so_reuseport", 0),  # a port in use is an error, not shared
                 ("grpc.per_message_decompression", 0),  # done here, with a limit
                 ("grpc.keepalive_time_ms", _KEEPALIVE_SECONDS * 1_000),
@@ -84,7 +89,7 @@ class GrpcServer:
         }
         for name, export in services.items():
             service = f"{_PACKAGE}.{name}.v1.{name.capitalize()}Service"
-            method = grpc.unary_unary_rpc_method_handler(export)  # bytes to bytes
+            method = grpc.stream_unary_rpc_method_handler(export)  # bytes to bytes
             self._server.add_generic_rpc_handlers(
                 (grpc.method_handlers_generic_handler(service, {"Export": method}),)
             )
@@ -93,12 +98,16 @@ class GrpcServer:
         except RuntimeError as error:
             why = OSError("the port is in use, or the address is not one of this machine")
             raise listener.failed("OTLP over gRPC", why) from error
+        self._arriving: dict[Any, float] = {}  # until when, by the context of the request
+        self._stopped = threading.Event()
+        threading.Thread(target=self._cancel_slow, name="tidegauge-grpc-slow", daemon=True).start()
         self._server.start()
         self.url = listener.url(port, tls)
 
     def stop(self, grace: float = 5.0) -> None:
         """Accept no new requests, and give active ones ``grace`` seconds to end."""
         self._server.stop(grace).wait(grace + _CANCELLING_SECONDS)
+        self._stopped.set()
 
     def _listen(self, address: str, tls: Tls | None) -> int:
         if tls is None:
@@ -114,12 +123,12 @@ class GrpcServer:
         )
         return int(self._server.add_secure_port(address, credentials))
 
-    def _export(self, signal: Signal, body: bytes, context: Any) -> bytes:
-        self._authorize(body, context)
+    def _export(self, signal: Signal, bodies: Iterator[bytes], context: Any) -> bytes:
+        self._authorize(context)
         until = time.monotonic() + self._seconds
         try:
             with self._handler.receiving() as share:
-                share.take(len(body))
+                body = self._received(bodies, context, share, until)
                 if body[:2] == _GZIP or body[:1] == _DEFLATE:  # no protobuf begins so
                     body = decompress(body, self._max_bytes, until, share)
                 decoded = self._handler.handle(body, "protobuf", signal, share, until)
@@ -134,20 +143,54 @@ class GrpcServer:
             _ask_to_retry(context)
         return decoded.response()
 
-    def _ignore(self, body: bytes, context: Any) -> bytes:
+    def _ignore(self, bodies: Iterator[bytes], context: Any) -> bytes:
         """Accept and drop metrics: exporters send them along with traces."""
-        self._authorize(body, context)
+        self._authorize(context)
+        until = time.monotonic() + self._seconds
+        try:
+            with self._handler.receiving() as share:
+                self._received(bodies, context, share, until)
+        except TooLargeError as error:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        except TimeoutError as error:
+            self._handler.count_rejected("too_slow")
+            context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(error))
+        except BusyError:
+            _ask_to_retry(context)
         return b""
 
-    def _authorize(self, body: bytes, context: Any) -> None:
+    def _received(
+        self, bodies: Iterator[bytes], context: Any, share: RequestShare, until: float
+    ) -> bytes:
+        """Receive the request, with room for as much as gRPC receives; then it has its size."""
+        room = self._max_bytes + _COUNTED_BYTES
+        share.take(room)
+        self._arriving[context] = until
+        try:
+            body = next(bodies, b"")
+        except grpc.RpcError:
+            if time.monotonic() >= until:
+                raise TimeoutError("the request took too long to arrive") from None
+            raise
+        finally:
+            del self._arriving[context]
+        share.give(room - len(body))
+        if len(body) > self._max_bytes:
+            raise TooLargeError(f"more than {self._max_bytes} bytes")
+        return body
+
+    def _cancel_slow(self) -> None:
+        while not self._stopped.wait(_LOOK_SECONDS):
+            now = time.monotonic()
+            for context, until in list(self._arriving.items()):
+                if now >= until:
+                    context.cancel()
+
+    def _authorize(self, context: Any) -> None:
         sent = dict(context.invocation_metadata()).get("authorization")
         if not self._handler.token.authorizes(sent if isinstance(sent, str) else None):
             self._handler.count_rejected("unauthorized")
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "send a valid bearer token")
-        if len(body) > self._max_bytes:
-            self._handler.count_rejected("too_large")
-            message = f"more than {self._max_bytes} bytes"
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
 
 
 def _ask_to_retry(context: Any) -> None:

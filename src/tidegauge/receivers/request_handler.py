@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from tidegauge._span_faults import span_faults
 from tidegauge.catalog import MetricDefinition
 from tidegauge.foreign_spans.span import SpanData
-from tidegauge.net.token import BearerToken
+from tidegauge.net.head import BearerToken
 from tidegauge.receivers.decoding import (
     READ_LIMITS,
     Decoded,

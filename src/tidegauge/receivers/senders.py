@@ -1,4 +1,4 @@
-"""Sends trace requests to another OTLP endpoint, over HTTP or gRPC (``tidegauge[serve]``)."""
+"""Sends trace requests to another OTLP endpoint, over HTTP or gRPC."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from tidegauge.errors import ConfigurationError, MissingExtraError
-from tidegauge.net.deadline import TimedSocket
+from tidegauge.errors import ConfigurationError
+from tidegauge.net.bounded_server import TimedSocket
 from tidegauge.receivers.decoding import Encoding
 
 _NO_HEADERS: Final[Mapping[str, str]] = {}
@@ -71,7 +71,6 @@ def new_sender(settings: Forwarding) -> HttpSender | GrpcSender:
 
     Raises:
         ConfigurationError: the URL is invalid, or the certificates cannot be used.
-        MissingExtraError: the URL is for gRPC, and grpcio is not installed.
     """
     try:
         parts = urllib.parse.urlsplit(settings.url)
@@ -171,10 +170,8 @@ class _Timed(TimedSocket):
 
 class GrpcSender:
     def __init__(self, address: str, secure: bool, settings: Forwarding) -> None:
-        try:
-            import grpc  # type: ignore[import-untyped]
-        except ModuleNotFoundError as error:
-            raise MissingExtraError("grpcio", extra="serve") from error
+        import grpc  # type: ignore[import-untyped]
+
         self._grpc = grpc
         self._settings = settings
         if secure:

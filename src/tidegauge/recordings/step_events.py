@@ -9,7 +9,6 @@ nothing; for every other optional key ``null`` means "not given".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias, cast, get_args
 
@@ -31,11 +30,24 @@ from tidegauge.events import (
     Task,
     ToolDeclaration,
 )
+from tidegauge.fields import (
+    FieldError,
+    Fields,
+    flag,
+    kind,
+    number_from_0,
+    required_whole,
+    shown,
+    text,
+    text_or_none,
+    texts,
+    whole,
+    wrong,
+)
 from tidegauge.values.elements import MOST_OF_A_FILE, TooManyElementsError
 from tidegauge.values.exact_json import bounded_json
 
 _MAX_DEPTH: Final = 32
-_MAX_SHOWN: Final = 60
 
 
 class RecordedStep(NamedTuple):
@@ -79,127 +91,132 @@ def parse_line(line: bytes) -> StepEvent:
     except orjson.JSONDecodeError as error:
         raise StepEventError(_unreadable(line, error)) from None
     if not isinstance(data, dict):
-        raise StepEventError(f"the line is {_kind(data)}; use a JSON object")
+        raise StepEventError(f"the line is {kind(data)}; use a JSON object")
     return parse_event(data)
 
 
-def parse_event(data: Mapping[str, Any]) -> StepEvent:
+def parse_event(data: Fields) -> StepEvent:
     """Parse the object of a line.
 
     Raises:
         StepEventError: as for :func:`parse_line`.
     """
-    kind = _required_text(data, "type")
-    match kind:
+    try:
+        return _event(data)
+    except FieldError as error:
+        raise StepEventError(str(error)) from None
+
+
+def _event(data: Fields) -> StepEvent:
+    found = text(data, "type")
+    match found:
         case "start":
             return _run_started(data)
         case "step":
             return _step(data)
         case "outcome":
-            return _outcome(data, _results(data), _required_number(data, "late_outcome"))
+            return _outcome(data, _results(data), required_whole(data, "late_outcome"))
         case "end":
             return _run_ended(data)
-    raise StepEventError(f"type is {_shown(kind)}; use start, step, outcome or end")
+    raise StepEventError(f"type is {shown(found)}; use start, step, outcome or end")
 
 
-def _run_started(data: Mapping[str, Any]) -> RunStarted:
+def _run_started(data: Fields) -> RunStarted:
     return RunStarted(
-        run=_required_text(data, "run"),
-        agent=_text(data, "agent") or "",
-        task=_text(data, "task"),
-        task_group=_text(data, "task_group") or "",
-        model=_text(data, "model"),
-        t_max=_whole_number(data, "t_max", minimum=1),
-        memory=_text(data, "memory"),
-        operations=_whole_number(data, "operations"),
-        height=_whole_number(data, "height"),
+        run=text(data, "run"),
+        agent=text_or_none(data, "agent") or "",
+        task=text_or_none(data, "task"),
+        task_group=text_or_none(data, "task_group") or "",
+        model=text_or_none(data, "model"),
+        t_max=whole(data, "t_max", 1),
+        memory=text_or_none(data, "memory"),
+        operations=whole(data, "operations"),
+        height=whole(data, "height"),
         place=_identity(data, "place"),
         exits=_identities(data, "exits"),
         tasks=_tasks(data),
         goal=_identity(data, "goal"),
         reach=_reach(data),
         time=_time(data),
-        detect_polls=_flag(data, "detect_polls") or False,
+        detect_polls=flag(data, "detect_polls") or False,
     )
 
 
-def _step(data: Mapping[str, Any]) -> RecordedStep | OpenStep:
-    run = _required_text(data, "run")
+def _step(data: Fields) -> RecordedStep | OpenStep:
+    run = text(data, "run")
     calls, results = _round(data)
     issued = Step(
         run=run,
         calls=calls,
         state=ABSENT if data.get("state") is None else data["state"],
-        tokens=_number(data, "tokens"),
-        entropy=_number(data, "entropy"),
-        similarity=_number(data, "similarity", maximum=1),
+        tokens=number_from_0(data, "tokens"),
+        entropy=number_from_0(data, "entropy"),
+        similarity=number_from_0(data, "similarity", 1),
         uses=_identities(data, "uses") or (),
         mentions=_identities(data, "mentions") or (),
         time=_time(data),
     )
-    step = _whole_number(data, "late_outcome")
+    step = whole(data, "late_outcome")
     if step is not None:
         return OpenStep(issued, step)
     # A step has one number of tokens: those of both moments.
     return RecordedStep(issued, _outcome(data, results)._replace(tokens=None))
 
 
-def _outcome(
-    data: Mapping[str, Any], results: tuple[CallResult, ...], step: int | None = None
-) -> Outcome:
+def _outcome(data: Fields, results: tuple[CallResult, ...], step: int | None = None) -> Outcome:
     # Only the issue of a step has a time; `seconds` gives the time of the result.
     return Outcome(
-        run=_required_text(data, "run"),
+        run=text(data, "run"),
         results=results,
         step=step,
         place=_identity(data, "place"),
         exits=_identities(data, "exits"),
         tasks=_tasks(data),
         achieved=_identities(data, "achieved") or (),
-        progress=_number(data, "progress", maximum=1),
-        tokens=_number(data, "tokens"),
-        seconds=_number(data, "seconds"),
-        blocked=_flag(data, "blocked") or False,
+        progress=number_from_0(data, "progress", 1),
+        tokens=number_from_0(data, "tokens"),
+        seconds=number_from_0(data, "seconds"),
+        blocked=flag(data, "blocked") or False,
     )
 
 
-def _run_ended(data: Mapping[str, Any]) -> RunEnded:
+def _run_ended(data: Fields) -> RunEnded:
     return RunEnded(
-        run=_required_text(data, "run"),
-        success=_flag(data, "success"),
+        run=text(data, "run"),
+        success=flag(data, "success"),
         outcome=_run_outcome(data),
-        reason=_text(data, "reason"),
+        reason=text_or_none(data, "reason"),
         time=_time(data),
-        agent_name=_text(data, "agent_name"),
-        children=_texts(data, "children"),
+        agent_name=text_or_none(data, "agent_name"),
+        children=texts(data, "children"),
         policy=_policy(data),
-        refused_calls=_whole_number(data, "refused_calls") or 0,
+        refused_calls=whole(data, "refused_calls") or 0,
     )
 
 
-def _policy(data: Mapping[str, Any]) -> PolicyInForce | None:
+def _policy(data: Fields) -> PolicyInForce | None:
     given = data.get("policy")
     if given is None:
         return None
     if not isinstance(given, dict):
-        raise _wrong("policy", "an object", given)
+        raise wrong("policy", "an object", given)
     return PolicyInForce(
-        _required_text(given, "version", "policy"),
-        acts=_flag(given, "acts", "policy") or False,
-        held_out=_flag(given, "held_out", "policy") or False,
-        exceeded=_texts(given, "exceeded"),
+        text(given, "version", "policy"),
+        acts=flag(given, "acts", "policy") or False,
+        held_out=flag(given, "held_out", "policy") or False,
+        exceeded=texts(given, "exceeded"),
     )
 
 
-def _run_outcome(data: Mapping[str, Any]) -> RunOutcome | None:
-    value = _text(data, "outcome")
+def _run_outcome(data: Fields) -> RunOutcome | None:
+    value = text_or_none(data, "outcome")
     for known in get_args(RunOutcome):
         if value == known:
             return cast("RunOutcome", known)
     return None  # any other value is ignored
 
 
-def _round(data: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[CallResult, ...]]:
+def _round(data: Fields) -> tuple[tuple[Call, ...], tuple[CallResult, ...]]:
     """The calls of a step and their results."""
     listed = data.get("calls")
     if listed is None:
@@ -210,8 +227,8 @@ def _round(data: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[CallResult,
     return tuple([_call(item, f"calls[{index}]") for index, item in enumerate(listed)]), results
 
 
-def _call(data: Mapping[str, Any], where: str = "") -> Call:
-    action = _required_text(data, "action", where)
+def _call(data: Fields, where: str = "") -> Call:
+    action = text(data, "action", where)
     if not _DECLARED.isdisjoint(data):
         return Call(action, data.get("args"), _declaration(data, where))
     return Call(action, data.get("args"))
@@ -220,10 +237,10 @@ def _call(data: Mapping[str, Any], where: str = "") -> Call:
 _DECLARED: Final = frozenset({"poll", "poll_seconds", "mutates", "thinks"})
 
 
-def _declaration(data: Mapping[str, Any], where: str) -> ToolDeclaration:
+def _declaration(data: Fields, where: str) -> ToolDeclaration:
     poll: bool | int | timedelta
-    poll = data["poll"] if type(data.get("poll")) is bool else _whole_number(data, "poll") or False
-    seconds = _number(data, "poll_seconds")
+    poll = data["poll"] if type(data.get("poll")) is bool else whole(data, "poll") or False
+    seconds = number_from_0(data, "poll_seconds")
     if seconds is not None:
         try:
             poll = timedelta(seconds=seconds)
@@ -231,147 +248,85 @@ def _declaration(data: Mapping[str, Any], where: str) -> ToolDeclaration:
             poll = timedelta.max
     return ToolDeclaration(
         poll=poll,
-        mutates=_flag(data, "mutates", where) or False,
-        thinks=_flag(data, "thinks", where) or False,
+        mutates=flag(data, "mutates", where) or False,
+        thinks=flag(data, "thinks", where) or False,
     )
 
 
-def _results(data: Mapping[str, Any]) -> tuple[CallResult, ...]:
+def _results(data: Fields) -> tuple[CallResult, ...]:
     """The results of a step's calls.
 
     In a round, the step's ``outcome`` and ``error`` apply to the calls without their own.
     """
-    result = CallResult(data.get("outcome", ABSENT), _flag(data, "error"))
+    result = CallResult(data.get("outcome", ABSENT), flag(data, "error"))
     listed = data.get("calls")
     if listed is None:
         return (result,)
     if not isinstance(listed, list):
-        raise _wrong("calls", "a list", listed)
+        raise wrong("calls", "a list", listed)
     results = []
     for index, item in enumerate(listed):
         where = f"calls[{index}]"
         if not isinstance(item, dict):
-            raise _wrong(where, "an object", item)
-        error = _flag(item, "error", where) if "error" in item else result.error
+            raise wrong(where, "an object", item)
+        error = flag(item, "error", where) if "error" in item else result.error
         results.append(CallResult(item.get("outcome", result.outcome), error))
     return tuple(results)
 
 
-def _required_text(data: Mapping[str, Any], key: str, where: str = "") -> str:
-    if key not in data:
-        raise StepEventError(f"{_name(key, where)} is missing")
-    value = data[key]
-    if not isinstance(value, str):
-        raise _wrong(_name(key, where), "a string", value)
-    return value
-
-
-def _text(data: Mapping[str, Any], key: str) -> str | None:
-    value = data.get(key)
-    if value is None or isinstance(value, str):
-        return value
-    raise _wrong(key, "a string", value)
-
-
-def _flag(data: Mapping[str, Any], key: str, where: str = "") -> bool | None:
-    value = data.get(key)
-    if value is None or isinstance(value, bool):
-        return value
-    raise _wrong(_name(key, where), "true, false or null", value)
-
-
-def _whole_number(data: Mapping[str, Any], key: str, minimum: int = 0) -> int | None:
-    value = data.get(key)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise _wrong(key, "a whole number", value)
-    if value < minimum:
-        raise StepEventError(f"{key} is {value}; use at least {minimum}")
-    return value
-
-
-def _required_number(data: Mapping[str, Any], key: str) -> int:
-    value = _whole_number(data, key)
-    if value is None:
-        raise StepEventError(f"{key} is missing")
-    return value
-
-
-def _number(data: Mapping[str, Any], key: str, maximum: float | None = None) -> float | None:
-    value = data.get(key)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _wrong(key, "a number", value)
-    if value < 0 or (maximum is not None and value > maximum):
-        limits = "at least 0" if maximum is None else f"0 to {maximum}"
-        raise StepEventError(f"{key} is {value}; use {limits}")
-    return value
-
-
-def _reach(data: Mapping[str, Any]) -> Reach:
+def _reach(data: Fields) -> Reach:
     match data.get("reach"):
         case None | "adjacent":
             return "adjacent"
         case "anywhere":
             return "anywhere"
         case str(other):
-            raise StepEventError(f"reach is {_shown(other)}; use adjacent or anywhere")
+            raise StepEventError(f"reach is {shown(other)}; use adjacent or anywhere")
         case other:
-            raise _wrong("reach", "a string", other)
+            raise wrong("reach", "a string", other)
 
 
-def _time(data: Mapping[str, Any]) -> float | None:
+def _time(data: Fields) -> float | None:
     """Seconds since the epoch; a time without a zone is UTC."""
-    text = _text(data, "time")
-    if text is None:
+    written = text_or_none(data, "time")
+    if written is None:
         return None
     try:
-        moment = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(written)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        raise StepEventError(f"time is {_shown(text)}; use ISO 8601") from None
+        raise StepEventError(f"time is {shown(written)}; use ISO 8601") from None
 
 
-def _identity(data: Mapping[str, Any], key: str) -> Identity | None:
+def _identity(data: Fields, key: str) -> Identity | None:
     value = data.get(key)
     return None if value is None else _as_identity(value, key)
 
 
-def _identities(data: Mapping[str, Any], key: str) -> tuple[Identity, ...] | None:
+def _identities(data: Fields, key: str) -> tuple[Identity, ...] | None:
     value = data.get(key)
     return None if value is None else _as_identities(value, key)
 
 
-def _texts(data: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    listed = data.get(key)
-    if listed is None:
-        return ()
-    if not isinstance(listed, list) or not all(isinstance(item, str) for item in listed):
-        raise _wrong(key, "a list of texts", listed)
-    return tuple(listed)
-
-
-def _tasks(data: Mapping[str, Any]) -> tuple[Task, ...]:
+def _tasks(data: Fields) -> tuple[Task, ...]:
     listed = data.get("tasks")
     if listed is None:
         return ()
     if not isinstance(listed, list):
-        raise _wrong("tasks", "a list", listed)
+        raise wrong("tasks", "a list", listed)
     return tuple([_task(item, f"tasks[{index}]") for index, item in enumerate(listed)])
 
 
 def _task(item: Any, where: str) -> Task:
     if not isinstance(item, dict):
-        raise _wrong(where, "an object", item)
+        raise wrong(where, "an object", item)
     if item.get("id") is None:
         raise StepEventError(f"{where}.id is missing")
     requires = item.get("requires")
     if requires is None:
         requires = []
     if not isinstance(requires, list):
-        raise _wrong(f"{where}.requires", "a list of lists", requires)
+        raise wrong(f"{where}.requires", "a list of lists", requires)
     return Task(
         _as_identity(item["id"], f"{where}.id"),
         tuple(
@@ -385,7 +340,7 @@ def _task(item: Any, where: str) -> Task:
 
 def _as_identities(value: Any, where: str) -> tuple[Identity, ...]:
     if not isinstance(value, list):
-        raise _wrong(where, "a list", value)
+        raise wrong(where, "a list", value)
     return tuple([_as_identity(item, f"{where}[{index}]") for index, item in enumerate(value)])
 
 
@@ -394,7 +349,7 @@ def _as_identity(value: Any, where: str) -> Identity:
         return value
     if isinstance(value, list):
         return _as_tuple(value, where, _MAX_DEPTH)
-    raise _wrong(where, "a string or a list", value)
+    raise wrong(where, "a string or a list", value)
 
 
 def _as_tuple(value: list[Any], where: str, depth: int) -> tuple[Identity, ...]:
@@ -407,7 +362,7 @@ def _as_tuple(value: list[Any], where: str, depth: int) -> tuple[Identity, ...]:
         elif isinstance(part, str | int | float) and not isinstance(part, bool):
             parts.append(part)
         else:
-            raise _wrong(f"a part of {where}", "strings, numbers and lists", part)
+            raise wrong(f"a part of {where}", "strings, numbers and lists", part)
     return tuple(parts)
 
 
@@ -418,32 +373,3 @@ def _unreadable(line: bytes, error: orjson.JSONDecodeError) -> str:
         byte = line[broken.start]
         return f"invalid UTF-8: byte 0x{byte:02x} at column {broken.start + 1}"
     return f"invalid JSON: {error.msg} at column {error.colno}"
-
-
-def _wrong(name: str, expected: str, value: object) -> StepEventError:
-    return StepEventError(f"{name} is {_kind(value)}; use {expected}")
-
-
-def _name(key: str, where: str) -> str:
-    return f"{where}.{key}" if where else key
-
-
-def _shown(value: str) -> str:
-    text = repr(value)
-    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
-
-
-def _kind(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case int() | float():
-            return "a number"
-        case str():
-            return "a string"
-        case list():
-            return "a list"
-        case _:
-            return "an object"

@@ -382,6 +382,7 @@ class RecordedRun:
         error: Failed = None,
         agent_name: str | None = None,
         children: tuple[str, ...] = (),
+        evicted: bool = False,
     ) -> None:
         """Report the run's end; a second call does nothing."""
         if self._ended:
@@ -399,6 +400,7 @@ class RecordedRun:
                         reason=reason,
                         agent_name=agent_name,
                         children=children,
+                        evicted=evicted,
                     )
                 )
                 self._reported_end = True

@@ -134,7 +134,7 @@ class RunMap(Generic[Id, Run]):
                 displaced.append((oldest, reason))
                 self._evict(oldest)
         for oldest, reason in displaced:
-            oldest.end(outcome="unknown", reason=reason)
+            oldest.end(outcome="unknown", reason=reason, evicted=True)
 
     def seen(self, run: Run) -> None:
         """The run is alive. Without the lock, as :meth:`enter`."""

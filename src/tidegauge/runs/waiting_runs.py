@@ -6,10 +6,12 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from tidegauge.events import RunStarted
 from tidegauge.safety.critical import here, reset_after_fork
+
+_NOT_RESUMED: Final = "not resumed"
 
 
 class SavedRun(NamedTuple):
@@ -128,7 +130,7 @@ class WaitingRuns:
         now = self._clock()
         with here.critical, self._lock:
             displaced = [
-                (other, "not resumed")
+                (other, _NOT_RESUMED)
                 for other in self._places.get(run.key, ())
                 if run.unique or run.checkpoint is other.checkpoint is None
             ]
@@ -145,7 +147,7 @@ class WaitingRuns:
                 crowded = len(self._runs) > self._max_runs
                 if not idle and not crowded and not self._closed:
                     break
-                reason = "idle" if idle else "too many runs" if crowded else "not resumed"
+                reason = "idle" if idle else "too many runs" if crowded else _NOT_RESUMED
                 displaced.append((oldest, reason))
                 self._remove(oldest)
             wanted = run in self and run.checkpoint is not None and not run.unique
@@ -211,7 +213,7 @@ class WaitingRuns:
             ]
             for run in over:
                 self._remove(run)
-        _end([(run, "not resumed") for run in over])
+        _end([(run, _NOT_RESUMED) for run in over])
 
     def discard(self, run: WaitingRun) -> bool:
         """The run waits no more. Returns whether it did."""
@@ -227,7 +229,7 @@ class WaitingRuns:
             over = list(self._runs.values())
             self._runs.clear()
             self._places.clear()
-        _end([(run, "not resumed") for run in over])
+        _end([(run, _NOT_RESUMED) for run in over])
 
     def _remove(self, run: WaitingRun) -> None:
         if self._runs.pop(id(run), None) is None:
@@ -252,4 +254,4 @@ def _match(runs: Any, checkpoint: str | None, *, exact: bool) -> Any:
 
 def _end(displaced: list[tuple[Any, str]]) -> None:
     for run, reason in displaced:
-        run.end(outcome="unknown", reason=reason)
+        run.end(outcome="unknown", reason=reason, evicted=reason != _NOT_RESUMED)

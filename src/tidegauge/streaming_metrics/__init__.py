@@ -28,7 +28,6 @@ from tidegauge.streaming_metrics.embedding import EmbeddingMatcher
 from tidegauge.streaming_metrics.empty_streak import EmptyStreak
 from tidegauge.streaming_metrics.engine import Engine
 from tidegauge.streaming_metrics.entropy_split import EntropySplit, GroupEntropySplit
-from tidegauge.streaming_metrics.event_log import EventLog
 from tidegauge.streaming_metrics.exploration import Exploration
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
 from tidegauge.streaming_metrics.horizon import SuccessByHorizon
@@ -50,9 +49,16 @@ from tidegauge.streaming_metrics.records import FinishedRun, IssuedStep, Observe
 from tidegauge.streaming_metrics.recurrence import Recurrence
 from tidegauge.streaming_metrics.repetition import ActionSimilarity, Repetition
 from tidegauge.streaming_metrics.result_streak import ResultStreak
-from tidegauge.streaming_metrics.run_report import GroupKey, RunReport, run_entry
-from tidegauge.streaming_metrics.snapshot import GroupSnapshot, Snapshot, group_entry
+from tidegauge.streaming_metrics.snapshot import (
+    GroupKey,
+    GroupSnapshot,
+    RunReport,
+    Snapshot,
+    group_entry,
+    run_entry,
+)
 from tidegauge.streaming_metrics.stale_score import StaleScore
+from tidegauge.streaming_metrics.step_history import EventLog
 from tidegauge.streaming_metrics.stuck_streak import StuckStreak
 from tidegauge.streaming_metrics.success import SuccessCurve, SuccessRate
 from tidegauge.streaming_metrics.tide_loops import GuiLoops, TideLoops

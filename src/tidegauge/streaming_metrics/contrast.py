@@ -1,12 +1,164 @@
-"""The difference of two AUVs, with what is known of its accuracy."""
+"""Runs in two parts: an AUV of each, their difference, and what is known of its accuracy.
+
+The accuracy is that of Welch's t-test, with the quantiles of Student's distribution.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeVar
 
 from tidegauge.streaming_metrics.auv import AUV
-from tidegauge.streaming_metrics.student import student_quantile
+from tidegauge.streaming_metrics.metric import GroupMetric, Stateful
+from tidegauge.streaming_metrics.records import FinishedRun
+
+K = TypeVar("K", bound=str | int)
+M = TypeVar("M", bound=GroupMetric)
+
+
+class Split(Stateful, Generic[K, M]):
+    """A group metric for each key, up to ``max_keys``; all further keys share one more.
+
+    Args:
+        make: makes the metric of a new key. Not part of :meth:`state`.
+        other: the shared key beyond the cap.
+        max_keys: keys distinguished.
+
+    >>> from tidegauge.streaming_metrics.success import SuccessRate
+    >>> rates = Split(SuccessRate, other="other", max_keys=2)
+    >>> for model, success in [("a", True), ("b", False), ("a", False), ("c", True)]:
+    ...     rates.update(model, FinishedRun(success, steps=1))
+    >>> {model: rate.value for model, rate in rates.parts.items()}
+    {'a': 0.5, 'b': 0.0, 'other': 1.0}
+    """
+
+    unsaved: ClassVar[frozenset[str]] = frozenset({"make"})
+    __slots__ = ("_parts", "make", "max_keys", "other")
+
+    def __init__(self, make: Callable[[], M], *, other: K, max_keys: int) -> None:
+        self.make = make
+        self.other = other
+        self.max_keys = max_keys
+        self._parts: dict[K, M] = {}
+
+    def update(self, key: K, run: FinishedRun) -> None:
+        """Take a finished run of that key."""
+        self._part(key).update(run)
+
+    def add(self, key: K, part: M) -> None:
+        """Take in the runs of that key which another metric has seen."""
+        self._part(key).merge(part)
+
+    def merge(self, other: Self) -> None:
+        """Add the runs of ``other``, key by key."""
+        for key, part in other._parts.items():
+            self.add(key, part)
+
+    @property
+    def parts(self) -> Mapping[K, M]:
+        """The metric of each key that had a run."""
+        return MappingProxyType(self._parts)
+
+    def state(self) -> dict[str, Any]:
+        """All that is kept, as plain data that JSON can carry."""
+        parts = [[key, part.state()] for key, part in self._parts.items()]
+        return {"max_keys": self.max_keys, "other": self.other, "parts": parts}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`state` gave.
+
+        Raises:
+            ValueError: the state is not of that form.
+        """
+        if set(state) != {"max_keys", "other", "parts"}:
+            raise ValueError("the state of a split has other fields")
+        parts = {}
+        for key, data in state["parts"]:
+            parts[key] = self.make()
+            parts[key].load(data)
+        self.max_keys, self.other, self._parts = state["max_keys"], state["other"], parts
+
+    def _part(self, key: K) -> M:
+        parts = self._parts
+        if key not in parts:
+            if len(parts) - (self.other in parts) >= self.max_keys:
+                key = self.other
+            parts.setdefault(key, self.make())
+        return parts[key]
+
+
+_NORMAL_FROM: Final = 1e7
+"""Degrees of freedom from which on t differs from the normal distribution by less than 1e-6."""
+
+_TINY: Final = 1e-300
+_CLOSE: Final = 1e-15
+_MAX_TERMS: Final = 1_000  # a few are needed
+
+
+def student_quantile(probability: float, degrees: float) -> float:
+    """The t that a variable of Student's distribution exceeds with ``1 - probability``.
+
+    Both tails together hold I_x(degrees/2, 1/2) with x = degrees / (degrees + t**2), where I is
+    the regularised incomplete beta function; x is found by halving. Welch's degrees of freedom
+    are not whole numbers, so a table does not suffice.
+
+    Args:
+        probability: from 0.5 up to, and not including, 1.
+        degrees: degrees of freedom, 1 or more; need not be whole.
+
+    Raises:
+        ValueError: an argument out of these ranges.
+
+    >>> round(student_quantile(0.975, 10), 4), round(student_quantile(0.975, 1), 3)
+    (2.2281, 12.706)
+    """
+    if not 0.5 <= probability < 1 or not degrees >= 1:
+        raise ValueError("probability must be in [0.5, 1), and degrees at least 1")
+    if degrees >= _NORMAL_FROM:
+        from statistics import NormalDist  # takes longer to import than all the rest here
+
+        return NormalDist().inv_cdf(probability)
+    tails = 2 * (1 - probability)
+    low, high = 0.0, 1.0
+    while high - low > _CLOSE * high:
+        x = (low + high) / 2
+        if _beta(x, degrees / 2) < tails:
+            low = x
+        else:
+            high = x
+    return math.sqrt(degrees * (1 - high) / high)
+
+
+def _beta(x: float, a: float) -> float:
+    """I_x(a, 1/2), by the continued fraction on the side where it converges fast."""
+    b = 0.5
+    constant = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    front = math.exp(constant + a * math.log(x) + b * math.log1p(-x))
+    if x < (a + 1) / (a + b + 2):
+        return front * _fraction(x, a, b) / a
+    return 1 - front * _fraction(1 - x, b, a) / b
+
+
+def _fraction(x: float, a: float, b: float) -> float:
+    """The continued fraction of I_x(a, b), by Lentz's method."""
+    c, d = 1.0, 1 / _away_from_zero(1 - (a + b) * x / (a + 1))
+    result = d
+    for m in range(1, _MAX_TERMS):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        for term in (even, odd):
+            d = 1 / _away_from_zero(1 + term * d)
+            c = _away_from_zero(1 + term / c)
+            result *= c * d
+        if abs(c * d - 1) < _CLOSE:
+            break
+    return result
+
+
+def _away_from_zero(value: float) -> float:
+    return value if abs(value) > _TINY else _TINY
 
 
 class Contrast(NamedTuple):

@@ -46,12 +46,12 @@ from tidegauge.streaming_metrics.fingerprint import (
     normaliser_of_arguments,
     round_digest,
     round_name,
+    words_of,
 )
 from tidegauge.streaming_metrics.known_graph import DistanceAnswer
 from tidegauge.streaming_metrics.known_noise import Numbers, numbers_in, united
 from tidegauge.streaming_metrics.polls import Polling, polling_of
 from tidegauge.streaming_metrics.records import amount
-from tidegauge.streaming_metrics.wording import words_of
 from tidegauge.values import (
     MAX_IDENTITY,
     Identities,
@@ -240,6 +240,7 @@ class Digester:
             time=_number(event.time),
             agent_name=_text(event.agent_name),
             children=tuple(filter(None, map(_text, event.children))),
+            evicted=event.evicted is True,
         )
 
     def text(self, value: str | None) -> bytes | None:

@@ -76,6 +76,28 @@ def surely_drawn(name: str) -> bool:
     )
 
 
+def drawn_id(part: str) -> bool:
+    """Whether letters and digits, at least 20, were drawn from all of them, as ids are.
+
+    It finds 98 in 100; what people and programs name in camel case has words in it.
+
+    >>> drawn_id("8Ch4pDW46sqKsJhkHgShE3zv"), drawn_id("parseHTTP2RequestHeaders")
+    (True, False)
+    """
+    mixed = not (part.islower() or part.isupper())
+    return mixed and len(_CLASSES(part)) * 3 > len(part) and not has_words(part)
+
+
+def has_words(part: str) -> bool:
+    """Whether half of it are words of three letters or more.
+
+    >>> has_words("getUserById2"), has_words("011CSHoEeqs5C35K2UUqR7Fy")
+    (True, False)
+    """
+    of_words = sum(len(word) for word in _LETTERS(part) if len(word) >= 3 and _is_word(word))
+    return of_words * 2 >= len(part)
+
+
 def _is_chosen(part: str, *, share: float = 1.5) -> bool:
     """Whether two thirds of it are words, or what ``share`` is the inverse of."""
     of_words = sum(len(word) for word in _LETTERS(part) if len(word) >= 4 and _is_word(word))

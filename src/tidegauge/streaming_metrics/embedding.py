@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import xxhash
 
-from tidegauge.errors import ConfigurationError
+from tidegauge.errors import ConfigurationError, MissingExtraError
 from tidegauge.events import ABSENT
 from tidegauge.safety.critical import here, reset_after_fork
 from tidegauge.safety.guard import guarded
@@ -43,7 +44,7 @@ class EmbeddingMatcher(Generic[T]):
     about a millisecond for 10,000 vectors of 512 numbers, which take 20 MB. Safe to share
     between threads; ids are digests of vectors, equal in every process.
 
-    Source: TIDE (arXiv 2602.02196), appendix C.3.
+    Source: TIDE (arXiv 2602.02196), appendix C.3. Needs ``pip install '.[embeddings]'``.
 
     Args:
         embed: gives an item's vector: anything that numpy makes an array of. It is flattened.
@@ -55,6 +56,7 @@ class EmbeddingMatcher(Generic[T]):
 
     Raises:
         ConfigurationError: a threshold outside of (0, 1], or no vector to be kept.
+        MissingExtraError: numpy is not installed.
 
     >>> matcher = EmbeddingMatcher(lambda pixels: pixels)
     >>> first = matcher([1.0, 0.0, 0.0])
@@ -73,6 +75,8 @@ class EmbeddingMatcher(Generic[T]):
             raise ConfigurationError("threshold must be above 0 and at most 1")
         if max_vectors < 1:
             raise ConfigurationError("max_vectors must be at least 1")
+        if find_spec("numpy") is None:  # it is imported with the first vector
+            raise MissingExtraError("numpy", extra="embeddings")
         self.embed: Final = embed
         self.threshold: Final = threshold
         self.max_vectors: Final = max_vectors

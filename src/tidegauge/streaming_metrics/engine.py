@@ -23,18 +23,15 @@ from tidegauge.safety.critical import here, interrupted, reset_after_fork, run_d
 from tidegauge.safety.guard import arrived_from_outside, guarded, internal_errors
 from tidegauge.streaming_metrics.declaration import RunSettings
 from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep, Digester
-from tidegauge.streaming_metrics.event_log import EventLog
 from tidegauge.streaming_metrics.exploration import Exploration
 from tidegauge.streaming_metrics.fingerprint import Normaliser
-from tidegauge.streaming_metrics.group import Group
 from tidegauge.streaming_metrics.known_graph import Distance, DistanceAnswer, DistanceQuestion
 from tidegauge.streaming_metrics.limits import OTHER, BoundedNames
 from tidegauge.streaming_metrics.normalise import volatile
 from tidegauge.streaming_metrics.records import FinishedRun
 from tidegauge.streaming_metrics.run import Decider, MeasuredRun
-from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
-from tidegauge.streaming_metrics.snapshot import GroupSnapshot, Snapshot
-from tidegauge.streaming_metrics.step_history import StepHistory
+from tidegauge.streaming_metrics.snapshot import Group, GroupKey, GroupSnapshot, RunReport, Snapshot
+from tidegauge.streaming_metrics.step_history import EventLog, StepHistory
 from tidegauge.streaming_metrics.totals import Totals
 from tidegauge.values import ValueCache
 
@@ -520,6 +517,7 @@ class Engine:
                     del self._runs[event.run]
                 self._pending += change
                 self._unreported[event.run] = unreported
+                self._evicted_runs += event.evicted
             if len(self._pending) >= _MAX_PENDING:
                 faults = self._add_up()
         read, run.faults = run.faults, []
@@ -565,9 +563,7 @@ class Engine:
                 # Meanwhile, a step in another thread has moved its run to the end.
 
     def _evict(self, run: MeasuredRun, reason: str) -> None:
-        if self._end(RunEnded(run=run.started.run, reason=reason)) is not None:
-            with here.critical, self._lock:
-                self._evicted_runs += 1
+        self._end(RunEnded(run=run.started.run, reason=reason, evicted=True))
 
     def _drop(self) -> None:
         with here.critical, self._lock:

@@ -4,6 +4,8 @@ Text is digested as it is; anything else by its canonical text (:mod:`tidegauge.
 that the order of keys and white space don't matter. No user code runs here but the normaliser and
 the key of a declared tool. A value that is not comparable (cyclic, too large, with a state that
 cannot be read) has no digest. Metrics compare digests only: contents are gone once this has run.
+
+:func:`words_of` gives checksums of the words of an action, enough to measure how alike two are.
 """
 
 from __future__ import annotations
@@ -12,13 +14,19 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
+from zlib import crc32
 
 import orjson
 import xxhash
 
 from tidegauge.events import Call, ToolDeclaration
 from tidegauge.safety.guard import guarded
-from tidegauge.streaming_metrics.normalise import DEFAULT_KINDS, Normalise
+from tidegauge.streaming_metrics.normalise import (
+    DEFAULT_KINDS,
+    Normalise,
+    Volatile,
+    VolatileArguments,
+)
 from tidegauge.values import (
     MAX_TEXT,
     Identities,
@@ -37,9 +45,6 @@ from tidegauge.values.exact_json import exact_json
 
 Normaliser: TypeAlias = Callable[[str], str]
 """Strips from a text what changes without meaning anything, before it is digested."""
-
-DIGEST_VERSION: Final = 2
-"""Raised when texts are compared in another way: digests of two versions are not compared."""
 
 RECORDED: Final = "sha:"
 """What a digest in a recording begins with, where a value could stand."""
@@ -303,7 +308,12 @@ def _recorded(start: bytes, text: str) -> Digests:
 def _both(start: bytes, data: bytes, normaliser: Normaliser | None) -> Digests:
     """The digests of a text behind ``start``, which is not normalised."""
     kinds: list[str] = []
-    found = data if normaliser is None else without_noise(data, normaliser, kinds)
+    kind = type(normaliser)
+    found: bytes | None = data
+    if kind is Volatile or kind is VolatileArguments:  # as nearly always: a call less
+        found = normaliser.replaced(data, kinds)  # type: ignore[union-attr]
+    elif normaliser is not None:
+        found = without_noise(data, normaliser, kinds)
     exact = _digest(start + data)
     if found is data:
         return exact, None, (), data
@@ -343,3 +353,65 @@ def _json_bytes(arguments: Any) -> bytes | None:
         return canonical_text(value)
     except (ValueError, RecursionError):
         return None
+
+
+MAX_CHARACTERS: Final = 4_096
+"""How much of a call's arguments is read: the rest counts as the same."""
+
+_SEPARATED: Final = bytes(
+    byte if byte >= 0x80 or chr(byte).isalnum() or byte == ord("_") else ord(" ")
+    for byte in bytes(range(256)).lower()
+)
+"""Translates UTF-8 to words with spaces between: of ASCII letters in lower case, digits,
+underscores, and whatever is not of ASCII."""
+
+_DIGEST: Final = b"sha:"
+
+
+def words_of(
+    calls: Sequence[Call],
+    normaliser: Normaliser | None = None,
+    texts: Sequence[bytes | None] = (),
+) -> frozenset[int]:
+    """The distinct words of a round: of each call, its name and the words of its arguments.
+
+    Arguments of which only a digest is known are one word, which equals itself and nothing else.
+
+    Args:
+        calls: the calls as they are compared.
+        normaliser: applied to the texts of their arguments.
+        texts: these as they are compared, where they have been read already.
+
+    >>> search = Call("search", {"query": "red  SHOES"})
+    >>> words_of([search]) == words_of([Call("search", '{"query": "red shoes"}')])
+    True
+    >>> len(words_of([search]))
+    4
+    """
+    rounds = [
+        _words_of(call, normaliser, texts[index] if texts else None)
+        for index, call in enumerate(calls)
+    ]
+    words = rounds[0] if len(rounds) == 1 else frozenset().union(*rounds)
+    hash(words)  # kept by it: sets that are not equal differ at once
+    return words
+
+
+def _words_of(call: Call, normaliser: Normaliser | None, text: bytes | None) -> frozenset[int]:
+    if text is None:
+        data = arguments_start(call.arguments, 4 * MAX_CHARACTERS)
+        if normaliser is not None:
+            data = without_noise(data, normaliser) or b""
+    else:
+        data = text[: 4 * MAX_CHARACTERS]
+    if data.isascii():
+        read = data[:MAX_CHARACTERS]
+    else:
+        lower = data.decode("utf-8", "replace")[:MAX_CHARACTERS].lower()
+        read = lower.encode("utf-8", "surrogatepass")
+    name = f"@{call.action}".encode("utf-8", "surrogatepass")
+    if data.startswith(_DIGEST):
+        return frozenset((crc32(name + b" " + data),))
+    found = read.translate(_SEPARATED).split()
+    found.append(name)
+    return frozenset(map(crc32, found))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final, Self
 
 from tidegauge.catalog import GROUP_LABELS, MetricDefinition
+from tidegauge.streaming_metrics.contrast import Split
 from tidegauge.streaming_metrics.declaration import (
     GroupDeclaration,
     GroupView,
@@ -14,7 +15,6 @@ from tidegauge.streaming_metrics.declaration import (
 )
 from tidegauge.streaming_metrics.metric import GroupMetric
 from tidegauge.streaming_metrics.records import FinishedRun
-from tidegauge.streaming_metrics.split import Split
 from tidegauge.streaming_metrics.success import SuccessRate
 
 _BUCKETS: Final = 21

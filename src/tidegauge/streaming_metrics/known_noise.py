@@ -12,13 +12,14 @@ and behind a number is bounded.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import xxhash
 
-from tidegauge.streaming_metrics.drawn_names import looks_drawn, surely_drawn
+from tidegauge.streaming_metrics.drawn_names import drawn_id, has_words, looks_drawn, surely_drawn
 
 NoiseKind: TypeAlias = Literal[
     "uuids",
@@ -64,13 +65,18 @@ def noise_in_text(data: bytes) -> list[Noise]:
     # find() takes half as long as "in" here.
     if find(b"tmp") >= 0 or (find(b"/") >= 0 and (find(b"olders/") >= 0 or find(b"temp/") >= 0)):
         found = _temporary_names(data, looks_drawn)
+    with_numbers = find(b"0") >= 0
     if find(b":") >= 0:
         found += _values_of_ids(data, plain)
-    if find(b"0") >= 0:
+        if with_numbers:
+            found += _numbers_of_test_runs(data, plain)
+    if with_numbers:
         _find_numbers(data, plain, found)
-        if find(b"_") >= 0:
-            found += _ids_with_prefix(data, plain)
-        if find(b"__:__") >= 0:
+        if find(b"%") >= 0:
+            found += _overwritten_rows(data)
+    if find(b"_") >= 0:
+        found += _ids_with_prefix(data, plain)
+        if with_numbers and find(b"__:__") >= 0:
             found += _tables_of_curl(data)
     if find(b" ago") >= 0 or find(b"just now") >= 0:
         found += _ages(plain)
@@ -121,18 +127,37 @@ def numbers_in(data: bytes) -> Numbers | None:
     >>> [one for one in numbers_in(b"request a7f, 43%: 1.5 MB")[1] if type(one) is float]
     [43.0, 1.5]
     """
-    if len(data) > _MAX_TEXT or data.translate(_PLAIN).find(b"0") < 0:
+    if len(data) > _MAX_TEXT:
         return None
-    parts = _number_or_word(data)
-    if not 1 < len(parts) <= 2 * _MAX_NUMBERS + 1:
+    rest: list[bytes] = []
+    values: list[float | bytes] = []
+    end = at = 0
+    # Found by the digit: a regular expression would try every letter of a text without any.
+    find = data.translate(_PLAIN).find
+    while (digit := find(b"0", at)) >= 0:
+        at = _rest_of_number(data, digit).end()  # type: ignore[union-attr]
+        start = end + len(data[end:digit].rstrip(_LETTERS))
+        if start and data[start - 1] == _BACKSLASH:
+            if data[start] not in _ESCAPED:  # no word begins there, whatever has digits in it
+                at = _rest_of_word(data, digit).end()  # type: ignore[union-attr]
+                continue
+            start += 1  # an escape is no word
+        if len(values) == _MAX_NUMBERS:
+            return None
+        rest.append(data[end:start])
+        values.append(_number(data[start:at]))
+        end = at
+    if not values:
         return None
-    values = tuple([_number(one) for one in parts[1::2]])
-    return xxhash.xxh3_128_digest(b"\0".join(parts[::2])), values
+    rest.append(data[end:])
+    return xxhash.xxh3_128_digest(b"\0".join(rest)), tuple(values)
 
 
-_number_or_word: Final = re.compile(
-    rb"((?:(?<![\w\\])|(?<=\\[bfnrt]))[^\W\d]*+\d[\w.]*+)"  # an escape is no word
-).split
+_rest_of_number: Final = re.compile(rb"[\w.]*+").match
+_rest_of_word: Final = re.compile(rb"\w*+").match
+_LETTERS: Final = bytes(byte for byte in range(128) if chr(byte).isalpha() or byte == ord("_"))
+_BACKSLASH: Final = ord("\\")
+_ESCAPED: Final = frozenset(b"bfnrt")
 _is_number: Final = re.compile(rb"\d{1,9}(?:\.\d{1,9})?\.?").fullmatch
 """Longer ones count nothing: they name a card, a phone, an account, and are kept as digests."""
 
@@ -193,7 +218,7 @@ _SPACED_UNIT: Final = (
     r"(?:\xc2\xb5s|\xce\xbcs|[mn]s|[mnu]?secs?|s|(?:nano|micro|milli)?seconds?|mins?|minutes?"
     "|hrs?|hours?)"
 )
-_RATE: Final = "(?:[kmgtp]?i?b(?:ytes)?(?:/s|ps)|it/s|s/it)"
+_RATE: Final = "(?:[kmgtp]?i?b(?:ytes)?(?:/s(?:ec)?|ps)|(?:it|runs|assertions)/s|s/it)"
 _TIMES: Final = "(?= (?:attempts?|retr(?:y|ies)|tr(?:y|ies))(?![a-z]))"
 _SECONDS: Final = r"00?(?:\.0{1,9})?s"
 _AMOUNT: Final = r"0{1,19}(?:[.:]0{1,24}){0,3}(?:e[+_]?0{1,3})?"  # 0.0001 and 17 digits more
@@ -202,8 +227,12 @@ _ANY_UNIT: Final = rf"(?:{_ATTACHED_UNIT}| {_SPACED_UNIT}| ?(?:m|h|d|days?))(?![
 _SPAN: Final = r"0{1,4}:00(?::00(?:\.0{1,9})?|\.0{1,9})"
 _TIME_OF_DAY: Final = rf"00?:00:00(?:[.,]0{{1,9}})?(?![0:]){_AM}{_ZONE}"
 _HOUR: Final = f"00?:00(?![0:]){_AM}{_ZONE}"
-_DATE: Final = r"0000[_/]00[_/]00[t_ ](?:00:00(?::00(?:[.,]0{1,9})?)?|00[_.]00[_.]00)(?!0)" + _ZONE
+_DATE: Final = (
+    r"0000[_/]00[_/]00[t_ ](?:00:00(?::00(?:[.,]0{1,9})?)?|00[_.]00[_.]00(?:[_.]000(?=z))?)(?!0)"
+    + _ZONE
+)
 _COMPACT: Final = rf"0{{8}}t0000(?:00(?:[.,]0{{1,9}})?)?(?!0){_ZONE}"
+_OF_BAR: Final = r"0{1,4}:00(?::00)?<(?:0{1,4}:00(?::00)?|\?)"
 _OF_NAMES: Final = r"0{8}_0{6}(?!0)"
 _SPACED: Final = (
     f" (?:(?P<unit>{_SPACED_UNIT}){_END}|(?P<rate>{_RATE}){_END}"
@@ -211,11 +240,11 @@ _SPACED: Final = (
 )
 _ATTACHED: Final = (
     rf"(?:(?P<compound>d ?00?h|h ?00?m(?: ?{_SECONDS})?|m ?{_SECONDS})"
-    f"|(?P<unit>{_ATTACHED_UNIT})|(?P<rate>{_RATE})){_END}|(?P<times>(?:st|[nr]d|th)){_TIMES}"
+    f"|(?P<rate>{_RATE})|(?P<unit>{_ATTACHED_UNIT})){_END}|(?P<times>(?:st|[nr]d|th)){_TIMES}"
 )
 _FRACTION: Final = (
     r"(?:,000){0,3}(?:\.0{1,9})?"
-    f"(?:(?P<unit>{_ATTACHED_UNIT}| {_SPACED_UNIT})|(?P<rate> ?{_RATE})){_END}"
+    f"(?:(?P<rate> ?{_RATE})|(?P<unit>{_ATTACHED_UNIT}| {_SPACED_UNIT})){_END}"
 )
 _UUID: Final = "[0a-f]{8}_[0a-f]{4}_[0a-f]{4}_[0a-f]{4}_[0a-f]{12}(?![0a-f])"
 _ULID: Final = f"[0a-z]{{26}}{_END}"
@@ -234,7 +263,7 @@ _HEX_LETTERS: Final = frozenset(b"abcdef")
 _IDS_GO_ON: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz_")
 _MARKS: Final = frozenset(b",.:_/")
 """Behind a number, they say something only before another."""
-_SPACE, _COLON, _ZERO = b" :0"
+_SPACE, _COLON, _ZERO, _BRACKET, _CLOSING = b" :0[]"
 
 
 def _find_numbers(data: bytes, plain: bytes, found: list[Noise]) -> None:
@@ -252,6 +281,8 @@ def _find_numbers(data: bytes, plain: bytes, found: list[Noise]) -> None:
         else:
             if before == _COLON or behind in _BEFORE_VALUE:
                 one = _value_of_key(data, plain, start, behind)
+            if before == _BRACKET and after == _CLOSING:
+                one = _in_brackets(data, plain, start, stop)
             if one is None and behind in _LABELS:
                 one = _labelled(data, plain, start, stop, _LABELS[behind])
             if one is None:
@@ -292,21 +323,25 @@ def _clock(data: bytes, plain: bytes, start: int, stop: int) -> Noise | None:
             return None
         return _with_date(data, start, found.end())
     found = _match(_HOUR)(plain, start)
-    if found is None:
-        return None
-    one = _with_date(data, start, found.end())
-    if one.start < start or _called_now(data, max(0, start - 40), start):
-        return one
-    return None
+    if found is not None:
+        one = _with_date(data, start, found.end())
+        if one.start < start or _called_now(data, max(0, start - 40), start):
+            return one
+    found = _match(_OF_BAR)(plain, start)
+    if found is None and plain.endswith(b"time: ", 0, start):
+        found = _match(r"00:00\.0{1,9}")(plain, start)
+    return found and _duration(start, found.end())
 
 
 def _with_date(data: bytes, start: int, end: int) -> Noise:
-    """``Sat, 21 Nov 2026 23:25:02``, ``Nov 21 23:25``, ``Sat Nov 21 23:25:02 UTC 2026``."""
+    """``Sat, 21 Nov 2026 23:25:02``, ``Nov 21 23:25``, ``Sat Nov 21 23:25:02 UTC 2026``, and the
+    ``E1121 23:25:02.1134   811 main.go:7]`` of glog."""
     if data[start - 1 : start] not in (b" ", b":"):
         return _time(start, end)
     date = _date_before(data, max(0, start - 40), start)
     if date is None:
-        return _time(start, end)
+        process = _of_glog(data, end) if _day_of_glog(data, max(0, start - 7), start) else None
+        return _time(start, end) if process is None else _time(start - 5, process.end())
     year = _year(data, end)
     return _time(date.start(), end if year is None else year.end())
 
@@ -320,6 +355,8 @@ _date_before: Final = re.compile(
     rb"|\d\d?/\d\d?/\d{4}),?[ :]{1,2}\Z"
 ).search
 _year: Final = re.compile(rb" 20\d\d\b").match
+_day_of_glog: Final = re.compile(rb"(?:\A|[^A-Za-z]|(?<=\\)[bfnrt])[DIWEF]\d{4} \Z").search
+_of_glog: Final = re.compile(rb" {1,8}\d{1,9}(?= [\w./-]{1,80}:\d{1,6}\])").match
 _of_card: Final = re.compile(rb"(?<![0a-f])[0a-f][0a-f]:").match
 _of_day: Final = re.compile(rb"[0-2]?\d:[0-5]\d:[0-5]\d").match
 _called_now: Final = re.compile(
@@ -379,10 +416,21 @@ def _by_unit(data: bytes, start: int, stop: int, found: _Match) -> Noise | None:
         return Noise(start, end, "transfer_rates", b"<rate>")
     if name == "times":
         return Noise(start, stop if found[0][:1] == b" " else end, "counters", b"<n>")
-    decade = data[start - 4 : start] == b"the " or _decade(data, start)
-    return None if decade and data[end - 2 : end] == b"0s" else _duration(start, end)
+    if data[end - 2 : end] == b"0s" and (
+        data[start - 4 : start] == b"the " or _decade(data, start)
+    ):
+        return None
+    if data[start - 1 : start] == b"/" or data[start - 2 : start - 1] in _SPEEDS_OF_WGET:
+        first = _first_of_several(data, max(0, start - 48), start)
+        return _duration(start if first is None else first.start(), end)
+    return _duration(start, end)
 
 
+_SPEEDS_OF_WGET: Final = frozenset((b"K", b"M", b"G", b"T"))
+_first_of_several: Final = re.compile(
+    rb"(?<![\d./])(?:\d{1,9}(?:\.\d{1,9})?/){1,4}\Z|(?<=% )\s{0,3}[\d.]{1,8}[KMGT][ =]\Z"
+).search
+"""``min/avg/max/mdev = 8.36/9.46/9.81/0.12 ms``; wget's ``100% 4.24M=0.3s``."""
 _decade: Final = re.compile(rb"(?:1[5-9]|20)\d0s").match
 
 _Reader: TypeAlias = Callable[[bytes, bytes, int, int], Noise | None]
@@ -399,6 +447,12 @@ _BY_NEXT: Final[dict[int, _Reader]] = {
 # -- numbers behind a word -----------------------------------------------------------------------
 
 _NEXT: Final = rf"0{{1,9}}{_END}"
+_SHORT: Final = r"0{1,6}\.0{2,9}"
+_NEXT_LINE: Final = r"(?:\s|/n)"
+_BY_SIGNAL: Final = (
+    "killed|terminated|aborted|segmentation fault|bus error|illegal instruction|hangup|quit"
+    "|floating point exception|trace/breakpoint trap"
+)
 _KINDS_OF_LABELS: Final[dict[bytes, tuple[NoiseKind, bytes, str]]] = {
     **dict.fromkeys(
         (
@@ -408,12 +462,23 @@ _KINDS_OF_LABELS: Final[dict[bytes, tuple[NoiseKind, bytes, str]]] = {
         ("counters", b"<n>", rf"0{{1,9}}(?: ?(?:/|of) ?0{{1,9}})?{_END}"),
     ),
     **dict.fromkeys((b"pid ", b"pid #", b"/proc/", b"/task/"), ("process_ids", b"<pid>", _NEXT)),
+    b"goroutine ": ("process_ids", b"<pid>", r"0{1,9}(?= \[)"),
+    b"(node:": ("process_ids", b"<pid>", r"0{1,7}(?=\))"),
+    b"::": ("process_ids", b"<pid>", r"0{1,7}(?=::)"),
+    b"0: ": ("process_ids", b"<pid>", f"0{{2,7}}(?= {{1,4}}(?:{_BY_SIGNAL}))"),
+    b"duration_ms ": ("durations", b"<duration>", rf"0{{1,9}}\.0{{1,9}}{_END}"),
+    b"real ": (
+        "durations",
+        b"<duration>",
+        f"{_SHORT}{_NEXT_LINE}user {_SHORT}{_NEXT_LINE}sys {_SHORT}",
+    ),
+    b"% cpu ": ("durations", b"<duration>", rf"(?:0{{1,3}}:)*{_SHORT} total"),
     **dict.fromkeys((b"port ", b"ports "), ("ports", b"<port>", rf"0{{4,5}}{_END}(?!\.0)")),
     **dict.fromkeys((b"sh: ", b"sh: line "), ("counters", b"<n>", "0{1,9}(?=:)")),
     **dict.fromkeys((b"in[", b"in [", b"out["), ("counters", b"<n>", r"0{1,6}(?=\])")),
     b"ipython_input_": ("counters", b"<n>", "0{1,6}_[0a-f]{6,16}"),
     **dict.fromkeys(
-        (b"localhost:", b"0:", b"::]:", b"::0]:"), ("ports", b"<port>", f"00000{_END}")
+        (b"localhost:", b"0:", b"::]:", b"::0]:"), ("ports", b"<port>", f"00000(?:{_END}|(?=_>))")
     ),
 }
 _LABELS: Final = {
@@ -441,7 +506,14 @@ def _labelled(
         agreed = _of_shell(data, max(0, start - 16), start) is not None
     elif label.endswith(b"["):
         agreed = _of_cell(data, max(0, start - 6), start) is not None
-    elif label.endswith(b":"):
+    elif label == b"::":
+        agreed = (
+            data[begin:start] == b"==" and _begins_line(data, max(0, begin - 2), begin) is not None
+        )
+    elif label == b"% cpu ":
+        percent = _percent(data, max(0, begin - 3), begin)
+        return percent and Noise(percent.start(), found.end(), kind, replacement)
+    elif label.endswith(b":") and label != b"(node:":
         # a port that the system chose, because any would do
         agreed = (
             _of_host(data, max(0, start - 18), start) is not None
@@ -458,6 +530,39 @@ def _labelled(
 
 
 _P: Final = ord("p")
+_begins_line: Final = re.compile(rb"(?:\A|\n|\\n|\")\Z").search
+_percent: Final = re.compile(rb"\d{1,3}\Z").search
+
+
+def _in_brackets(data: bytes, plain: bytes, start: int, stop: int) -> Noise | None:
+    """The process that wrote a line of a log, or that a shell runs as ``[1] 4711``."""
+    if plain[stop + 1 : stop + 2] in _BEFORE_PROCESS and _begins_line(
+        data, max(0, start - 3), start - 1
+    ):
+        job = _job(data, stop)
+        if job is not None and (job["state"] or _begun(data, max(0, start - 8), start - 1)):
+            return Noise(*job.span(1), "process_ids", b"<pid>")
+    if 2 < stop - start < 8 and (
+        plain.endswith(b"process [", 0, start)
+        or (
+            plain.find(b"00:00:00", max(0, start - 150), start) >= 0
+            and _of_log(data, max(0, start - 150), start) is not None
+        )
+    ):
+        return Noise(start, stop, "process_ids", b"<pid>")
+    return None
+
+
+_BEFORE_PROCESS: Final = frozenset((b" ", b"+", b"_"))
+_job: Final = re.compile(
+    rb"\](?: |[+-] {1,2}| {2}[+-] )(\d{2,7})(?P<state> {1,9}(?i:done|exit|running|terminated|killed"
+    rb"|stopped|suspended|segmentation|abort|hangup|interrupt))?(?=\s|\\[nr]|\"|\Z)"
+).match
+_begun: Final = re.compile(rb"&[ \t]?(?:\r?\n|(?:\\r)?\\n)\Z").search
+_of_log: Final = re.compile(
+    rb"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?(?:Z|[A-Z]{3,4}|[+-]\d\d:?\d\d))?"
+    rb"(?:\]? \[| [\w.-]{1,64} [\w./-]{1,64}\[)\Z"
+).search
 
 # -- values of keys ------------------------------------------------------------------------------
 
@@ -466,7 +571,8 @@ _BETWEEN: Final = b" \"'\\>"
 _VALUES: Final[dict[NoiseKind, tuple[bytes, str]]] = {
     "durations": (
         b"<duration>",
-        rf"(?!0000_00){_AMOUNT}(?:{_ANY_UNIT}(?:,? ?{_AMOUNT}{_ANY_UNIT}){{0,3}})?",
+        rf"(?!0000_00){_AMOUNT}(?:{_ANY_UNIT}(?:,? ?{_AMOUNT}{_ANY_UNIT}){{0,3}}"
+        r"|\.\.0{1,9}\.0{1,9})?",
     ),
     "process_ids": (b"<pid>", rf"0{{1,7}}{_END}"),
     "ports": (b"<port>", rf"0{{1,5}}{_END}(?!\.0)"),
@@ -502,12 +608,12 @@ _end_of_key: Final = re.compile(rb"(?:\w[\w.-]* )?\w[\w.-]*\Z").search
 _escaped: Final = re.compile(rb"\\[bfnrt]").split
 
 _DURATIONS: Final = frozenset(
-    (b"took", b"duration", b"elapsed", b"latency", b"uptime", b"runtime", b"rtt", b"ttfb", b"qtime")
+    b"took duration dur elapsed latency uptime runtime rtt ttfb qtime".split()
 )
 _OF_WHICH_TIME: Final = frozenset(
     b"execution response processing process query wall cpu total build load eval evaluation "
     b"inference request render compute user sys real run test compile search connect "
-    b"wait clock elapsed".split()
+    b"wait clock elapsed actual".split()
 )
 _OF_TIME: Final = frozenset((b"taken", b"elapsed", b"spent", b"total"))
 _UNITS: Final = frozenset(
@@ -519,6 +625,9 @@ _POSITIONS: Final = frozenset(
 )
 """Before the unit in a key that says where one is, not how long something took."""
 _COUNTERS: Final = frozenset((b"attempt", b"attempts", b"retry", b"retries"))
+_BEFORE_RETRY: Final = frozenset((b"after", b"in", b"delay", b"wait", b"backoff", b"interval"))
+_LEFT: Final = frozenset((b"remaining", b"used"))
+"""Of a limit on requests: every request counts."""
 
 
 @functools.lru_cache(2_048)
@@ -537,6 +646,8 @@ def _kind_of_key(key: bytes) -> NoiseKind | None:
     ):
         return "durations"
     if not _COUNTERS.isdisjoint(words):
+        return "durations" if last in _BEFORE_RETRY else "counters"
+    if not _LEFT.isdisjoint(words) and b"ratelimit" in b"".join(words):
         return "counters"
     if last in (b"pid", b"ppid", b"tid") or (last == b"id" and before in (b"process", b"thread")):
         return "process_ids"
@@ -571,6 +682,10 @@ def _within_word(data: bytes, plain: bytes, start: int, after: int) -> Noise | N
                 return one
     if data[start] == _ZERO and _match(_ULID)(plain, start) is not None:
         return _ulid(data, plain, start)
+    if after == _COLON and plain[start - 2 : start] == b"0t":
+        one = _clock(data, plain, start, start)
+        day = _day_of_iso(data, max(0, start - 11), start)
+        return one and (one if day is None else _time(day.start(), one.end))
     if plain.endswith((b":pt", b'"pt', b" pt"), 0, start):
         found = _match(_ISO)(plain, start)
         return found and _duration(start - 2, found.end())
@@ -578,6 +693,7 @@ def _within_word(data: bytes, plain: bytes, start: int, after: int) -> Noise | N
 
 
 _X, _DASH = b"x_"
+_day_of_iso: Final = re.compile(rb"\d{4}-(?:W\d\d-\d|\d{3})T\Z").search
 
 
 def _uuid(plain: bytes, start: int) -> _Match | None:
@@ -599,7 +715,7 @@ def _address(data: bytes, plain: bytes, start: int) -> Noise | None:
 
 def _ulid(data: bytes, plain: bytes, start: int) -> Noise | None:
     before = plain[start - 1] if start else _SPACE
-    begins = before not in _IN_WORDS and before != _DASH
+    begins = before not in _IN_WORDS
     if not begins and plain[start - 2 : start] not in _ESCAPES:
         return None
     return Noise(start, start + 26, "uuids", b"<id>") if _of_ulid(data, start) else None
@@ -615,39 +731,64 @@ def _hex_id(data: bytes, start: int) -> Noise | None:
     before = data[max(0, start - 16) : start]
     rest = before.rstrip(b"abcdefABCDEF")
     begin = start - (len(before) - len(rest))
-    if rest[-1:] == b"_" or (rest[-1:].isalnum() and rest[-2:] not in _ESCAPES_OF_JSON):
+    if rest[-1:].isalnum() and rest[-2:] not in _ESCAPES_OF_JSON:
         return None
     whole = _hex_digits(data, begin)
-    if whole is None or whole[0].isdigit() or _called_answer(data, max(0, begin - 24), begin):
+    if (
+        whole is None
+        or _of_account(whole[0]) is not None
+        or (len(whole[0]) == _OF_GIT and rest[-1:] not in (b"_", b"-"))
+        or _called_answer(data, max(0, begin - 24), begin)
+    ):
         return None
     return Noise(*whole.span(), "hex_ids", b"<id>")
 
 
 _ESCAPES_OF_JSON: Final = frozenset((rb"\b", rb"\f", rb"\n", rb"\r", rb"\t"))
+_OF_GIT: Final = 40
+"""Digits of the name of a commit: it is a state."""
+_of_account: Final = re.compile(rb"(?:[A-F]{2})?\d++").fullmatch
 _hex_digits: Final = re.compile(rb"[0-9a-fA-F]{16,}+(?![0-9A-Za-z_]|  \S| \*)").match
 _called_answer: Final = re.compile(
-    rb"(?i:sha-?\d{0,3}|md5|checksum|commit(?:[ _-]?(?:hash|id|sha))?)[\\\"' :=-]{1,6}\Z"
+    rb"(?i:sha-?\d{0,3}|md5|hash|digest|checksum|revision|commit(?:[ _-]?(?:id|sha))?)"
+    rb"[\\\"' :=_-]{1,6}\Z"
 ).search
 
 _IDS: Final = (
     *("request", "req", "trace", "correlation", "completion", "response", "generation"),
-    *("invocation", "call"),
+    *("invocation", "call", "host"),
 )
-_IS: Final = '["/]{0,4} ?:>? ?["/]{0,4}'
+_IS: Final = '(?:["/]{0,4} ?:>? ?["/]{0,4}|>)'
 _ID_KEY: Final = (
     "id(?:empotency_?key|(?<=[tqenl _]id)(?:"
     + "|".join(f"(?<={one}id)|(?<={one}[_ ]id)" for one in _IDS)
-    + f"|(?<=span_id)|(?<=spanid))){_IS}"
+    + f"|(?<=span_id)|(?<=spanid)|(?<=amz_id)_0|(?<=amz_cf_id))){_IS}"
 )
 _ETAG_KEY: Final = rf'etag(?:(?<![a-z]etag)|(?<=/[bfnrt]etag)){_IS}(?:w/["/]{{0,4}})?+'
+_ONCE_KEY: Final = (
+    '(?:[cx]srf|nonce)[a-z_]{0,24}(?:["/]{0,4} ?:>? ?["/]{0,4}'
+    '|["/]{1,4} (?:value|content):["/]{0,4})'
+)
 _PREFIXES: Final = ("req", "cmpl", "call", "toolu", "msg", "resp", "run", "gen", "fc", "rs")
-_PREFIXED: Final = f"_(?:{'|'.join(f'(?<={one}_)' for one in _PREFIXES)})[a-z0_]{{8}}"
+_PREFIXED: Final = (
+    "_(?:(?=[a-z0]{20})|(?<=[qlugpncs]_)(?:"  # what they end with
+    f"{'|'.join(f'(?<={one}_)' for one in _PREFIXES)})(?=[a-z0_]{{8}}))"
+)
 _value_of_id: Final = re.compile(rb"(?!(?:null|none|None|undefined)\b)[\w./+=:-]{1,128}").match
+_value_used_once: Final = re.compile(
+    rb"(?=[\w/+-]{0,128}\d)(?=[\d/+-]{0,128}[A-Za-z])[\w./+=-]{8,256}"
+).match
 _prefixed_id: Final = re.compile(
-    rb"(?:(?<!\w)|(?<=\\[bfnrt]))(?:req[_-](?=[A-Za-z]{0,64}\d)\w{8,64}"
+    rb"(?:(?<!\w)|(?<=\\[bfnrt]))(?:req[_-](?=[A-Za-z]{0,64}\d)(?P<short>\w{8,64})"
     rb"|(?:chatcmpl|cmpl|call|toolu|srvtoolu|msg|resp|run|gen|fc|rs)"
-    rb"[_-](?=[A-Za-z]{0,64}\d)\w{16,64})"
+    rb"[_-](?=[A-Za-z]{0,64}\d)(?P<long>\w{16,64}))"
 ).search
+_any_prefix: Final = re.compile(
+    rb"(?:(?<![\w./+=-])|(?<=\\[bfnrt]))[A-Za-z][A-Za-z0-9]{0,15}(?:[_-][A-Za-z0-9]{1,16}){0,2}\Z"
+).search
+_of_any_prefix: Final = re.compile(rb"[A-Za-z0-9]{20,64}(?![\w/+=-])").match
+_NO_IDS: Final = frozenset(b"cursor page token next prev after before offset key sha hash".split())
+"""What follows these says where one is, or what something contains."""
 
 
 def _values_of_ids(data: bytes, plain: bytes) -> list[Noise]:
@@ -659,17 +800,41 @@ def _values_of_ids(data: bytes, plain: bytes) -> list[Noise]:
         value = _value_of_id(data, end)
         if value is not None:
             name = _name_of_key(data[max(0, begin - 24) : end].rstrip(b" \"'\\:=>/W"))
-            found.append(Noise(end, value.end(), "request_ids", b"<id>", name))
+            if not name.endswith(("hostid", "host_id")) or value.end() - end >= _LENGTH_OF_S3:
+                found.append(Noise(end, value.end(), "request_ids", b"<id>", name))
+    if plain.find(b"<") >= 0 and (plain.find(b"nonce") >= 0 or plain.find(b"srf") >= 0):
+        for _, end in _all(_ONCE_KEY)(plain):
+            value = _value_used_once(data, end)
+            if value is not None:
+                found.append(Noise(end, value.end(), "request_ids", b"<id>"))
     return found
+
+
+_LENGTH_OF_S3: Final = 40
+"""The id of a host that says no more than that of a request; shorter ones name a host."""
 
 
 def _ids_with_prefix(data: bytes, plain: bytes) -> list[Noise]:
-    found = []
-    for begin, _ in _all(_PREFIXED)(plain):
-        whole = _prefixed_id(data, max(0, begin - 9), begin + 66)
-        if whole is not None and whole.start() < begin:
-            found.append(Noise(*whole.span(), "request_ids", b"<id>"))
-    return found
+    found = [_id_with_prefix(data, begin) for begin, _ in _all(_PREFIXED)(plain)]
+    return [one for one in found if one is not None]
+
+
+def _id_with_prefix(data: bytes, begin: int) -> Noise | None:
+    """An id around the mark behind its prefix."""
+    known = _prefixed_id(data, max(0, begin - 9), begin + 66)
+    if (
+        known is not None
+        and known.start() < begin
+        and not has_words(known[known.lastgroup or 0].decode())
+    ):
+        return Noise(*known.span(), "request_ids", b"<id>")
+    value = _of_any_prefix(data, begin + 1)
+    if value is None or not drawn_id(value[0].decode()):
+        return None
+    prefix = _any_prefix(data, max(0, begin - 52), begin)
+    if prefix is None or not _NO_IDS.isdisjoint(_words_of_key(prefix[0])):
+        return None
+    return Noise(prefix.start(), value.end(), "request_ids", b"<id>")
 
 
 @functools.cache
@@ -678,7 +843,7 @@ def _all(pattern: str) -> Callable[[bytes], list[tuple[int, int]]]:
     return lambda data: [one.span() for one in finditer(data)]
 
 
-# -- ages, and tables of curl --------------------------------------------------------------------
+# -- ages, rows of progress, and runs of tests ---------------------------------------------------
 
 _AGE: Final = (
     "(?:(?<![a-z0_.])|(?<=/[bfnrt]))(?:(?:(?:about|less than|almost|over) )?(?:an?|a few|0{1,6}) ?"
@@ -704,6 +869,39 @@ def _tables_of_curl(data: bytes) -> list[Noise]:
         Noise(*one.span(), "transfer_rates", one["sizes"] + b"<rate>")
         for one in re.finditer(_OF_CURL.encode(), data)
     ]
+
+
+def _overwritten_rows(data: bytes) -> list[Noise]:
+    """Rows of progress that the next one overwrites: how many there are depends on the speed."""
+    found = []
+    for overwrites, ends in ((b"\r", b"\n"), (rb"\r", rb"\n")):
+        rows = data.split(overwrites)
+        end = 0
+        for row, following in itertools.pairwise(rows):
+            at = row.rfind(ends)
+            start = end if at < 0 else end + at + len(ends)
+            end += len(row) + len(overwrites)
+            if _percentage(data, start, end) and _percentage(following.partition(ends)[0]):
+                found.append(Noise(start, end, "transfer_rates", b""))
+    return found
+
+
+_percentage: Final = re.compile(rb"\d%").search
+_SEED: Final = r'(?<=seed)["/]{0,4}[: ] ?["/]{0,4}0{3,20}(?![a-z0_.]| of )'
+_THREAD: Final = r'(?<=" \()0{1,9}(?=\) panicked at)'
+
+
+def _numbers_of_test_runs(data: bytes, plain: bytes) -> list[Noise]:
+    """The seed of a random order; the thread of Rust that panicked."""
+    found = []
+    if plain.find(b"panicked at") >= 0:
+        found += [Noise(*span, "process_ids", b"<pid>") for span in _all(_THREAD)(plain)]
+    if plain.find(b"seed") >= 0:
+        found += [
+            Noise(plain.index(b"0", start), end, "counters", b"<n>")
+            for start, end in _all(_SEED)(plain)
+        ]
+    return found
 
 
 # -- temporary names -----------------------------------------------------------------------------

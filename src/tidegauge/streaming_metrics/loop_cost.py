@@ -103,15 +103,6 @@ class LoopCost(Metric[LoopSpending]):
             self.last_seconds = added(self.last_seconds, seconds)
 
     @property
-    def keeps_any(self) -> bool:
-        """Whether a step may still turn out to be a loop step, or was one just now."""
-        return bool(self._spent)
-
-    def keeps(self, t: int) -> bool:
-        """Whether this one may, or was."""
-        return t in self._spent
-
-    @property
     def value(self) -> float | None:
         """Tokens of all loops; ``None`` while no step of a loop has reported any."""
         return self.tokens
@@ -148,9 +139,10 @@ def count_cost(totals: Any, cost: LoopCost) -> None:
 
 
 def _issued(run: RunView, cost: LoopCost, step: IssuedStep) -> None:
-    loops = run.of(Loops)
-    settled, since = loops.settled, loops.pending_since
-    if settled or since is not None or cost.keeps_any:
+    loops = run.metrics[Loops]
+    settled = loops.settled
+    if settled or loops.pending or cost._spent:
+        since = loops.pending_since
         cost.update(
             LoopSpending(step.t, True, settled, since, loops.first_step, step.choice_tokens)
         )
@@ -159,7 +151,7 @@ def _issued(run: RunView, cost: LoopCost, step: IssuedStep) -> None:
 
 
 def _observed(run: RunView, cost: LoopCost, step: ObservedStep) -> None:
-    if step.looped or cost.keeps(step.t):
+    if step.looped or step.t in cost._spent:
         tokens, seconds = step.result_tokens, step.seconds
         cost.update(LoopSpending(step.t, False, tokens=tokens, seconds=seconds, looped=step.looped))
         if step.looped:

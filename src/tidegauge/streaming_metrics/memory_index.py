@@ -7,11 +7,10 @@ from typing import Final, Self
 
 from tidegauge.catalog import MetricDefinition
 from tidegauge.streaming_metrics.auv import AUV
-from tidegauge.streaming_metrics.contrast import Contrast, contrast
+from tidegauge.streaming_metrics.contrast import Contrast, Split, contrast
 from tidegauge.streaming_metrics.limits import OTHER
 from tidegauge.streaming_metrics.metric import GroupMetric
 from tidegauge.streaming_metrics.records import FinishedRun
-from tidegauge.streaming_metrics.split import Split
 
 
 class MemoryIndex(GroupMetric):

@@ -17,7 +17,6 @@ from tidegauge.streaming_metrics.declaration import (
     Signal,
     over_active_runs,
 )
-from tidegauge.streaming_metrics.evicting_dict import EvictingDict
 from tidegauge.streaming_metrics.known_noise import Numbers
 from tidegauge.streaming_metrics.metric import Metric, Stateful
 from tidegauge.streaming_metrics.records import IssuedStep, ObservedStep
@@ -102,6 +101,10 @@ class _Results(NamedTuple):
         return 0 if self.length < _ENOUGH or counts else self.length
 
 
+_FIRST: Final = tuple(_Results(b"", ()))[2:]
+"""What is kept of a first result, beside its shape and values."""
+
+
 def _trend(before: float | bytes, now: float | bytes) -> int:
     if type(before) is not float or type(now) is not float:
         return 0
@@ -139,27 +142,27 @@ class NearStreak(Metric[ObservedStep]):
     __slots__ = ("_actions", "current", "maximum")
 
     def __init__(self) -> None:
-        self._actions: EvictingDict[bytes, tuple[Any, ...]] = EvictingDict()
+        self._actions: dict[bytes, tuple[Any, ...]] = {}  # the one called last at the end
         self.current = 0
         self.maximum = 0
 
     def update(self, step: ObservedStep) -> None:
         """Take the next observed step."""
         self.current = 0
+        actions, action = self._actions, step.action
         numbers: Numbers | None = step.numbers
-        known = self._actions.pop(step.action, None)
+        known = actions.pop(action, None)
         if numbers is None or step.changed:
             return
-        shape, values = numbers
-        if known is None or known[0] != shape:
-            results = _Results(shape, values)
+        if known is None or known[0] != numbers[0]:
+            actions[action] = numbers + _FIRST
         else:
-            results = _Results(*known).with_next(values)
-        self._actions[step.action] = tuple(results)
-        if len(self._actions) > _ACTIONS:
-            self._actions.evict()
-        self.current = results.streak
-        self.maximum = max(self.maximum, self.current)
+            results = _Results(*known).with_next(numbers[1])
+            actions[action] = tuple(results)
+            self.current = results.streak
+            self.maximum = max(self.maximum, self.current)
+        if len(actions) > _ACTIONS:
+            del actions[next(iter(actions))]
 
     @property
     def value(self) -> int:

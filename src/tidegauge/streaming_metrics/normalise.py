@@ -6,6 +6,7 @@ A result that carries a timestamp is new every time, and hides a loop from compa
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import Final, get_args
 
 import xxhash
@@ -31,27 +32,34 @@ class Normalise:
     ===================  =============  ==========================================================
     ``uuids``            ``<uuid>``     ``123e4567-e89b-12d3-a456-426614174000``; ULIDs
     ``request_ids``      ``<id>``       ``req_011CSHoEeqs5C35K``, ``call_``, ``chatcmpl-`` and
-                                        their like; values of the keys ``request_id``,
-                                        ``trace_id``, ``completion_id``, ``etag`` and their like
+                                        their like; other words before 20 letters and digits or
+                                        more that were drawn by chance; values of the keys
+                                        ``request_id``, ``trace_id``, ``completion_id``,
+                                        ``etag`` and their like; in HTML, of ``csrf``, ``nonce``
     ``addresses``        ``<address>``  ``0x7f3c2a1b4d30``, and ``at 0x7f3c`` in what an object
                                         says of itself; short constants such as ``0x80070005`` stay
     ``temporary_paths``  ``<tmp>``      the temporary folder of Linux, macOS and Windows, and
                                         names after it that look drawn by chance: ``<name>``
-    ``transfer_rates``   ``<rate>``     ``1.2 MB/s``, ``35.1it/s``, the progress table of curl
+    ``transfer_rates``   ``<rate>``     ``1.2 MB/s``, ``35.1it/s``, the progress table of curl;
+                                        rows of progress that the next one overwrites
     ``durations``        ``<duration>`` ``in 0.35s``, ``12 ms``, ``5 minutes``, ``took 00:00:03``,
                                         ``9 seconds ago``; values of the keys ``took``,
                                         ``duration*``, ``elapsed*``, ``latency*``,
-                                        ``execution_time``, ``*_ms`` and their like
+                                        ``execution_time``, ``*_ms``, ``retry_after`` and
+                                        their like
     ``timestamps``       ``<time>``     a date with a time of day (ISO 8601, e-mail and HTTP dates,
                                         the usual logs), a time with seconds, seconds and
                                         milliseconds since 1970 (of the years 2021 to 2032);
                                         dates alone stay: they mostly mean something
-    ``hex_ids``          ``<id>``       16 hexadecimal digits or more, such as trace ids; not what
-                                        is called a checksum or a commit
-    ``process_ids``      ``<pid>``      ``pid 4711``, ``PID=4711``, ``/proc/4711``
+    ``hex_ids``          ``<id>``       16 hexadecimal digits or more, such as trace ids; not 40
+                                        that stand alone (a commit), nor what is called a
+                                        checksum or a hash
+    ``process_ids``      ``<pid>``      ``pid 4711``, ``PID=4711``, ``/proc/4711``; ``[4711]`` in a
+                                        line with a time; in messages of shells and runtimes
     ``ports``            ``<port>``     ``port 40001``, ``"port": 8080``, ``localhost:40001``
-    ``counters``         ``<n>``        ``attempt 3/5``, ``retry_count=2``; the line of an
-                                        interactive shell, the number of a notebook's cell
+    ``counters``         ``<n>``        ``attempt 3/5``, ``retry_count=2``; what is left of a rate
+                                        limit; seeds; the line of an interactive shell, the
+                                        number of a notebook's cell
     ``numbers``          ``<number>``   every number that stands alone; only on request
     ===================  =============  ==========================================================
 
@@ -77,6 +85,8 @@ class Normalise:
     'page <number> of <number>, <number>:<number>:<number>'
     """
 
+    _finds = staticmethod(noise_in_text)
+
     def __init__(self, *kinds: NoiseKind, max_length: int = 65_536) -> None:
         chosen = kinds or DEFAULT_KINDS
         unknown = set(chosen) - set(get_args(NoiseKind))
@@ -90,6 +100,9 @@ class Normalise:
         )
         self.max_length: Final = max_length
         self._numbers = "numbers" in self.kinds
+        self._find: Callable[[bytes], list[Noise]] = self._finds
+        if len(self.kinds) < len(DEFAULT_KINDS):
+            self._find = functools.partial(_chosen, self.kinds)
 
     def __call__(self, text: str) -> str:
         """The text with its placeholders."""
@@ -126,11 +139,9 @@ class Normalise:
         beginning."""
         return self._find(data[: _boundary(data, self.max_length)])
 
-    def _find(self, data: bytes) -> list[Noise]:
-        found = noise_in_text(data)
-        if found and len(self.kinds) < len(DEFAULT_KINDS):
-            return [one for one in found if one.kind in self.kinds]
-        return found
+
+def _chosen(kinds: Sequence[NoiseKind], data: bytes) -> list[Noise]:
+    return [one for one in noise_in_text(data) if one.kind in kinds]
 
 
 def _replaced(data: bytes, found: list[Noise]) -> bytes:
@@ -174,12 +185,13 @@ class Volatile(Normalise):
 
     def __init__(self, *, max_length: int = 16_384) -> None:
         super().__init__(max_length=max_length)
-        self.arguments: Final = _VolatileArguments(max_length=max_length)
+        self.arguments: Final = VolatileArguments(max_length=max_length)
 
 
-class _VolatileArguments(Normalise):
-    def _find(self, data: bytes) -> list[Noise]:
-        return noise_in_arguments(data)
+class VolatileArguments(Normalise):
+    """What is left out of arguments: see :class:`Volatile`."""
+
+    _finds = staticmethod(noise_in_arguments)
 
 
 @functools.cache

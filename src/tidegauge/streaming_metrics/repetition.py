@@ -62,7 +62,7 @@ class ActionSimilarity(Metric[ChosenAction]):
         self._recent: deque[frozenset[int]] = deque(maxlen=window)
         self._current: float | None = None
 
-    def update(self, step: ChosenAction) -> None:
+    def update(self, step: ChosenAction | IssuedStep) -> None:
         """Take the next action."""
         words, reported = step.words, step.similarity
         current = self._likeness(words) if reported is None else reported
@@ -128,10 +128,11 @@ class Repetition(Stateful):
         self.total = 0.0
         self.current = 0.0
 
-    def issue(self, step: ChosenAction, *, mutates: bool = False) -> float:
+    def issue(self, step: ChosenAction | IssuedStep, *, mutates: bool = False) -> float:
         """Take an issued action and return its likeness, which :meth:`observe` wants back."""
-        self._similarity.update(step)  # compares before it keeps; what follows cannot raise
-        alike = self._similarity.value or 0.0
+        similarity = self._similarity
+        similarity.update(step)  # compares before it keeps; what follows cannot raise
+        alike = similarity._current or 0.0
         counted = 0.0 if mutates else alike
         squared = counted * counted
         self.total += squared
@@ -145,7 +146,7 @@ class Repetition(Stateful):
     @property
     def similarity(self) -> float | None:
         """Likeness of the last action, whether it counts or not."""
-        return self._similarity.value
+        return self._similarity._current
 
     @property
     def recent(self) -> float | None:
@@ -177,18 +178,18 @@ class Repetition(Stateful):
 
 
 def _issued(run: RunView, repetition: Repetition, step: IssuedStep) -> None:
-    chosen = ChosenAction(step.t, step.words, step.similarity)
-    repetition.issue(chosen, mutates=step.mutates)
+    repetition.issue(step, mutates=step.mutates)
 
 
 def _observed(run: RunView, repetition: Repetition, step: ObservedStep) -> None:
     if step.changed:
         return
     alike = step.likeness
-    new = step.outcome is not None and run.of(Novelty).latest
+    new = step.outcome is not None and run.metrics[Novelty].latest
     if new or step.mutates:
         repetition.observe(step.t, alike, new=new, latest=step.latest, failed=step.mutates)
-    run.totals.repeated_steps += addable(alike * alike * (_PAID_OFF if new else 1))
+    if alike:
+        run.totals.repeated_steps += addable(alike * alike * (_PAID_OFF if new else 1))
 
 
 def _read(name: str) -> Callable[[RunView], Any]:

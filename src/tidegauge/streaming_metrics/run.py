@@ -49,20 +49,21 @@ from tidegauge.streaming_metrics.records import (
     amount,
 )
 from tidegauge.streaming_metrics.recurrence import Recurrence
-from tidegauge.streaming_metrics.registry import ABSENT_FIELDS, RUNS
-from tidegauge.streaming_metrics.repetition import Repetition
-from tidegauge.streaming_metrics.run_report import GroupKey, RunReport
-from tidegauge.streaming_metrics.stale_score import StaleScore
-from tidegauge.streaming_metrics.step_history import StepHistory
-from tidegauge.streaming_metrics.totals import Totals
-from tidegauge.streaming_metrics.update_plan import (
+from tidegauge.streaming_metrics.registry import (
+    ABSENT_FIELDS,
     ISSUED,
     OBSERVED,
+    RUNS,
     Update,
     brought_metrics,
     is_there_from_start,
     planned_updates,
 )
+from tidegauge.streaming_metrics.repetition import Repetition
+from tidegauge.streaming_metrics.snapshot import GroupKey, RunReport
+from tidegauge.streaming_metrics.stale_score import StaleScore
+from tidegauge.streaming_metrics.step_history import StepHistory
+from tidegauge.streaming_metrics.totals import Totals
 
 M = TypeVar("M", bound=Stateful)
 S = TypeVar("S", bound=Stateful)
@@ -495,11 +496,11 @@ class MeasuredRun:
                 whole = round_outcome(full_calls(calls), whole_round)
             if seconds is not None:
                 seconds = amount(seconds)
-            # Reported times and those of our clock cannot be subtracted from one another.
-            elif began is None or at is None:
-                seconds = _between(since, now)
             else:
-                seconds = _between(began, at)
+                # Reported times and those of our clock cannot be subtracted from one another.
+                start, end = (since, now) if began is None or at is None else (began, at)
+                if start is not None and end is not None and end >= start:
+                    seconds = end - start
         says_no = said > 0 and negative & said == said
         size = len(compared)
         left_out: Sequence[str] = ()
@@ -648,7 +649,7 @@ class MeasuredRun:
                 self.metrics[kind] = metric.made(self)
             except BaseException as error:
                 arrived = self._lose(metric.name, error) or arrived
-        self.plan()
+            self.plan()  # not for nothing: a metric that was lost is called for at every step
         return arrived
 
     def plan(self) -> None:
@@ -842,10 +843,6 @@ class MeasuredRun:
         """End the restoration: everything so far was counted elsewhere."""
         self.baseline = Totals()
         self.baseline.add(self.totals)
-
-
-def _between(start: float | None, end: float | None) -> float | None:
-    return None if start is None or end is None or end < start else end - start
 
 
 _BY_NAME: Final[Mapping[str, Declaration[Any]]] = {metric.name: metric for metric in RUNS}

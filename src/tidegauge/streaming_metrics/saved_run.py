@@ -19,8 +19,9 @@ from tidegauge.streaming_metrics.run import Issued, MeasuredRun
 from tidegauge.streaming_metrics.stale_score import StaleScore
 from tidegauge.streaming_metrics.totals import Totals
 
-VERSION: Final = 6
-"""Increase it whenever the meaning of the state changes."""
+VERSION: Final = 7
+"""Increase it whenever the meaning of the state changes, as of its digests when texts are compared
+in another way."""
 
 _VALUES: Final = (
     "exact_previous",

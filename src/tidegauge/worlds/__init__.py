@@ -8,7 +8,6 @@
 :func:`survey` compares all scripted agents.
 """
 
-from tidegauge.worlds.attempts import Recording, Start, StepResult, Steps
 from tidegauge.worlds.document_world import (
     SCRIPTS,
     Desk,
@@ -25,13 +24,11 @@ from tidegauge.worlds.document_world import (
     solver,
     wanderer,
 )
-from tidegauge.worlds.grid import GridWorld, Walk
-from tidegauge.worlds.grid_agents import GRID_AGENTS, GridAgent
-from tidegauge.worlds.lore import LoreAttempt, LorePage, LoreTask
-from tidegauge.worlds.lore_agents import LORE_AGENTS, LoreAgent
+from tidegauge.worlds.grid import GRID_AGENTS, GridAgent, GridWorld, Walk
+from tidegauge.worlds.lore import LORE_AGENTS, LoreAgent, LoreAttempt, LorePage, LoreTask
 from tidegauge.worlds.lore_tasks import code_task, document_task
 from tidegauge.worlds.survey import MeasuredAttempt, SurveyRow, survey
-from tidegauge.worlds.task_graph import TaskGraph
+from tidegauge.worlds.task_graph import Recording, Start, StepResult, Steps, TaskGraph
 
 __all__ = [
     "GRID_AGENTS",

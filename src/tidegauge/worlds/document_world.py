@@ -92,7 +92,6 @@ class DocumentWorld:
     """The archive, the same for the same seed.
 
     Args:
-        seed: random seed.
         stations: how many stations it has, each with a gauge and a keeper; at most six.
 
     >>> world = DocumentWorld(seed=1)
@@ -161,7 +160,7 @@ class Desk:
         return document.render()
 
     def search(self, query: str) -> str:
-        """The documents in which a word of the query occurs, those that have most of them first."""
+        """The documents with a word of the query; those with the most words come first."""
         words = {word for word in query.lower().split() if len(word) > 2}
         found = []
         for document in self.world.documents.values():

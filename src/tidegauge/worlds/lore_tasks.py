@@ -38,7 +38,6 @@ def document_task(
     of texts. The ids of consolidated documents are listed in a new one.
 
     Args:
-        seed: random seed.
         operations: how many documents have an id that must be computed.
         max_leaves: number of documents known at the start above which some may be consolidated.
         consolidation: the probability that they then are, after each operation.
@@ -200,11 +199,9 @@ def code_task(
     a third. Consolidated files all return what one new file returns, each with something added.
 
     Args:
-        seed: random seed.
         operations: how many files call others.
         max_leaves: from how many files on, that number excluded, that call no other, some may be
             consolidated.
-        consolidation: the probability that they then are, after each operation.
         conditionals: the share of conditionals among the operations. The branch that is not
             taken is not needed, nor are the files that only it calls.
         concurrent: the share of concurrent operations, as in LORE-Hard: several coroutines read and

@@ -14,20 +14,14 @@ from tidegauge.streaming_metrics.fingerprint import call_digest, content_digest
 from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.premature_halt import PrematureHalts
 from tidegauge.streaming_metrics.records import FinishedRun, IssuedStep, ObservedStep
-from tidegauge.worlds.attempts import Start, StepResult
-from tidegauge.worlds.grid import GridWorld
-from tidegauge.worlds.grid_agents import GRID_AGENTS, GridAgent
-from tidegauge.worlds.lore import LoreTask
-from tidegauge.worlds.lore_agents import LORE_AGENTS, LoreAgent
+from tidegauge.worlds.grid import GRID_AGENTS, GridAgent, GridWorld
+from tidegauge.worlds.lore import LORE_AGENTS, LoreAgent, LoreTask
 from tidegauge.worlds.lore_tasks import code_task, document_task
-from tidegauge.worlds.task_graph import TaskGraph
+from tidegauge.worlds.task_graph import Start, StepResult, TaskGraph
 
 
 class MeasuredAttempt:
     """Feeds the steps of an attempt to the metric classes, without a pipeline.
-
-    Args:
-        start: the start that the world reports.
 
     Attributes:
         steps: steps so far.

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, Unpack
+
+import orjson
 
 from tidegauge.errors import ConfigurationError
-from tidegauge.events import Identity, Task
+from tidegauge.events import ABSENT, Identity, Reach, Task
 
 Counts: TypeAlias = Mapping[int, float]
 """A distribution of a number: how likely each value is, in any unit."""
@@ -83,10 +85,9 @@ class TaskGraph:
         parent_depth_bias: float = 1.0,
         naming: Naming = "symbolic",
     ) -> TaskGraph:
-        """Draw a graph: the same one for the same arguments, and the same but for its names.
+        """Draw a graph: equal for equal arguments; ``naming`` changes only the names.
 
         Args:
-            seed: random seed.
             nodes: how many tasks, the goal included; at least 2.
             max_layer: how many tasks a layer may have.
             option_counts: how many alternative prerequisite sets a task has (OR). A set that
@@ -178,7 +179,7 @@ def _several(
 
 
 def _repaired(layers: Sequence[Sequence[Task]]) -> Task:
-    """The goal, needing also what no other task needs."""
+    """The goal, which also needs what no other task needs."""
     goal = layers[-1][0]
     tasks = [task for layer in layers for task in layer]
     needed = {name for task in tasks for option in task.requires for name in option}
@@ -215,3 +216,95 @@ def _numbered(draw: random.Random, names: Sequence[str]) -> Iterator[str]:
         for name in draw.sample(names, len(names)):
             yield name if number == 1 else f"{name} {number}"
         number += 1
+
+
+class Start(TypedDict, total=False):
+    """The start of an attempt: keywords of :func:`tidegauge.run`, by the same names."""
+
+    task: str
+    task_group: str
+    t_max: int
+    operations: int
+    height: int
+    place: Identity
+    exits: tuple[Identity, ...]
+    tasks: tuple[Task, ...]
+    goal: Identity
+    reach: Reach
+
+
+class StepResult(TypedDict, total=False):
+    """The result of an action: keywords of :meth:`tidegauge.Run.observe`, by the same names."""
+
+    error: bool
+    place: Identity | None
+    exits: Iterable[Identity] | None
+    tasks: Iterable[Task]
+    achieved: Iterable[Identity]
+    progress: float | None
+
+
+class Steps(Protocol):
+    """Receives the steps of an attempt: a :class:`tidegauge.Run`, or an object like it.
+
+    An exception that it raises, such as :class:`~tidegauge.RunStopped`, ends the attempt.
+    """
+
+    def act(self, action: str, arguments: object = None) -> object:
+        """The agent chose an action and has not executed it yet."""
+
+    def observe(self, outcome: object = ..., **result: Unpack[StepResult]) -> object:
+        """The outcome of the action, as for :meth:`tidegauge.Run.observe`."""
+
+
+class Recording:
+    """Keeps the steps of an attempt as events that ``tidegauge replay`` reads.
+
+    Attributes:
+        events: the events so far: the start, the steps, the end.
+
+    >>> from tidegauge.worlds.grid import GridWorld
+    >>> world = GridWorld(seed=3)
+    >>> recording = Recording("r1", agent="walker", **world.start())
+    >>> _ = world.walk(recording).move("right")
+    >>> recording.finish(success=False)
+    >>> [event["type"] for event in recording.events]
+    ['start', 'step', 'end']
+    """
+
+    def __init__(self, run: str = "run", *, agent: str = "", **start: Unpack[Start]) -> None:
+        self.run = run
+        self.events: list[dict[str, Any]] = [
+            {"type": "start", "run": run, "agent": agent, **_plain(start)}
+        ]
+        self._call: dict[str, Any] = {}
+
+    def act(self, action: str, arguments: object = None) -> None:
+        """The agent chose an action; its event is added with its outcome."""
+        self._call = {"type": "step", "run": self.run, "action": action, "args": arguments}
+
+    def observe(self, outcome: object = ABSENT, **result: Unpack[StepResult]) -> None:
+        """The outcome of the action."""
+        fields = _plain({"error": False, "achieved": (), **result, "outcome": outcome})
+        self.events.append({**self._call, **fields})
+
+    def finish(self, *, success: bool | None = None, reason: str | None = None) -> None:
+        """End the attempt."""
+        end = {"type": "end", "run": self.run, "success": success}
+        self.events.append(end if reason is None else {**end, "reason": reason})
+
+    def lines(self) -> bytes:
+        """The events as JSONL, for a file."""
+        option = orjson.OPT_APPEND_NEWLINE
+        return b"".join([orjson.dumps(event, option=option) for event in self.events])
+
+
+def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that have a value, with lists for JSON and tasks as objects."""
+    plain = {
+        key: list(value) if key in ("exits", "achieved") else value
+        for key, value in fields.items()
+        if value is not None and value is not ABSENT
+    }
+    plain["tasks"] = [{"id": task, "requires": needed} for task, needed in fields.get("tasks", ())]
+    return plain

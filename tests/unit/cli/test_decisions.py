@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from support.commands import options_of
-from tidegauge.cli.secret_files import read_token
+from tidegauge.cli.server_settings import read_token
 from tidegauge.errors import ConfigurationError
 
 PLACE = ("--kafka", "127.0.0.1:1", "--topic", "t")

@@ -15,7 +15,7 @@ import pytest
 
 from support.processes import import_error
 from support.wire_runs import WireRun
-from tidegauge.cli.export_tables import DECISIONS, LOOPS, RUNS, STEPS, Table
+from tidegauge.cli.export import DECISIONS, LOOPS, RUNS, STEPS, Table
 
 DDL = Path(__file__).parents[3] / "examples" / "tables"
 FLAT = {

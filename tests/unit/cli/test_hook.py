@@ -18,7 +18,8 @@ from support.processes import without_otel
 from support.requirements import needs
 from support.terminal_text import running
 from tidegauge.cli.hook import hook
-from tidegauge.coding_agents.installation import INSTALLABLE, Place
+from tidegauge.coding_agents.agents import SETTINGS
+from tidegauge.coding_agents.installation import AgentFolders
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_it_takes_the_hooks_out_again(home: Path) -> None:
 
 def test_without_an_agent_it_names_them(home: Path) -> None:
     (home / ".codex").rmdir()
-    assert run("install").output.startswith("no agent was found; name one of codex, gemini")
+    assert run("install").output.startswith("no agent was found; name one of codex, claude")
 
 
 def test_an_unknown_agent_is_wrong_usage(home: Path) -> None:
@@ -71,12 +72,12 @@ def test_an_unknown_agent_is_wrong_usage(home: Path) -> None:
 
 
 DENY = {"permissions": {"deny": ["Bash(rm *)"]}}
-AGENTS = [agent for agent, where in INSTALLABLE.items() if not where.own]
+AGENTS = [agent for agent, where in SETTINGS.items() if not where.own]
 """Those whose settings are not ours alone."""
 
 
 def settings(home: Path, agent: str) -> Path:
-    path = Place(home, home / "data", {}, sys.executable).settings(agent)
+    path = AgentFolders(home, home / "data", {}, sys.executable).settings(agent)
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -155,7 +156,7 @@ def test_a_file_that_went_while_it_asked_is_made_and_not_missed(
     assert not path.exists()
 
 
-@pytest.mark.parametrize("agent", INSTALLABLE)
+@pytest.mark.parametrize("agent", SETTINGS)
 def test_a_link_that_came_while_it_asked_is_not_followed(
     home: Path, tidegauge, monkeypatch: pytest.MonkeyPatch, agent: str
 ) -> None:

@@ -15,7 +15,7 @@ import pytest
 from scipy import stats
 
 from support.judged_runs import Judged, verdict
-from tidegauge.diagnose.judges.competencies import COMPETENCIES
+from tidegauge.diagnose.judges.rubric_judge import COMPETENCIES
 
 Write = Callable[..., str]
 Tidegauge = Callable[..., Any]

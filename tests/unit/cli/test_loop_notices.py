@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tidegauge.cli.live_runs import LoopOnset
-from tidegauge.cli.loop_notices import LoopNotices, parse_command, ring
+from tidegauge.cli.watch import LoopNotices, parse_command, ring
 from tidegauge.errors import ConfigurationError
 
 ONSET = LoopOnset("codex", "s1", "r1", 2, 1)

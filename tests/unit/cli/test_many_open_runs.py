@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.wire_runs import WireRun
-from tidegauge.cli.replay_output import RecordedRuns
+from tidegauge.cli.replay import RecordedRuns
 from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
 from tidegauge.policies import Policy
 from tidegauge.streaming_metrics import packed_runs
@@ -78,13 +78,13 @@ def test_what_is_packed_goes_on_as_it_was(
 
     expected = ran()
     packed = []
-    pack = packed_runs.PackedRuns._pack
+    pack = packed_runs.PackedEngine._pack
 
-    def counted(runs: packed_runs.PackedRuns, run: str) -> None:
+    def counted(runs: packed_runs.PackedEngine, run: str) -> None:
         packed.append(run)
         pack(runs, run)
 
-    monkeypatch.setattr(packed_runs.PackedRuns, "_pack", counted)
+    monkeypatch.setattr(packed_runs.PackedEngine, "_pack", counted)
     monkeypatch.setattr(packed_runs, "MAX_OPEN", at_hand)
     assert ran() == expected
     assert len(packed) > MANY
@@ -100,7 +100,7 @@ def test_open_runs_at_hand_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             runs.step_issued(Step(name, (Call("look", step),)))
             runs.step_observed(Outcome(name, (CallResult(f"{number} {step}"),)))
     assert len(runs.engine.held().runs) == 50
-    sizes = [len(state) for state in runs._packed._packed.values()]
+    sizes = [len(state) for state in runs.engine._packed.values()]
     assert len(sizes) == 950
     assert sum(sizes) / len(sizes) < 600
     assert [report.steps for report in runs.reports()] == [3] * 1_000

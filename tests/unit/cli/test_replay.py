@@ -16,7 +16,7 @@ import orjson
 import pytest
 
 from support.requirements import needs
-from tidegauge.cli.replay_output import RecordedRuns, print_groups
+from tidegauge.cli.replay import RecordedRuns, print_groups
 from tidegauge.cli.terminal import ByteProgress, total_bytes
 from tidegauge.events import RunStarted
 from tidegauge.policies import Policy

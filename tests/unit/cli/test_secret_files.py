@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegauge.cli.secret_files import read_kafka_config, read_secret, read_token
+from tidegauge.cli.server_settings import read_kafka_config, read_secret, read_token
 from tidegauge.errors import ConfigurationError
 
 VARIABLE = "TIDEGAUGE_SERVE_TOKEN"

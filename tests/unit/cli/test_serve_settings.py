@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.commands import options_of, settings_of
-from tidegauge.cli.price_file import read_prices
+from tidegauge.cli.command_settings import read_prices
 from tidegauge.cli.serve import ServeSettings, invitation
 from tidegauge.errors import ConfigurationError
 

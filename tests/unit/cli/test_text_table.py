@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tidegauge.cli.text_table import TextTable
+from tidegauge.cli.terminal import TextTable
 
 NAMES = ("task group", "agent", "score")
 NUMBERS = ("successful runs", "of these stopped", "steps saved", "tokens saved", "delay")

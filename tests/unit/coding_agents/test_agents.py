@@ -8,10 +8,11 @@ import pytest
 
 from support.hook_payloads import COMMAND, FAILED, PAYLOADS
 from tidegauge.coding_agents.agents import AGENTS
-from tidegauge.coding_agents.hook_events import HookAnswer
-from tidegauge.coding_agents.payload_fields import without_process_ids, without_saved_path
+from tidegauge.coding_agents.gemini import without_process_ids
+from tidegauge.coding_agents.known_agent import HookAnswer, without_saved_path
 from tidegauge.events import CallResult
 
+HOOKS = {name: agent.hook for name, agent in AGENTS.items() if agent.hook is not None}
 NUDGE, REFUSE, STOP = (
     HookAnswer("nudge", "look"),
     HookAnswer("refuse", "no"),
@@ -33,7 +34,7 @@ RESULTS = {
 
 @pytest.mark.parametrize("name", PAYLOADS)
 def test_events_are_read(name: str) -> None:
-    agent, shape = AGENTS[name], PAYLOADS[name]
+    agent, shape = HOOKS[name], PAYLOADS[name]
     kinds = ("prompt", "call", "result", "end")
     prompt, call, result, end = (agent.read(shape(kind)) for kind in kinds)
     assert prompt is not None
@@ -52,7 +53,7 @@ def test_events_are_read(name: str) -> None:
 @pytest.mark.parametrize("name", PAYLOADS)
 @pytest.mark.parametrize("hostile", [{}, {"hook_event_name": 3}, {"session_id": []}])
 def test_other_payloads_are_no_events(name: str, hostile: dict[str, Any]) -> None:
-    assert AGENTS[name].read(hostile) is None
+    assert HOOKS[name].read(hostile) is None
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
@@ -61,8 +62,8 @@ def test_fields_of_other_types_are_left_out(name: str) -> None:
         payload = PAYLOADS[name](kind)
         for field in payload:
             for value in (None, 3, [], {}, "x"):
-                AGENTS[name].read({**payload, field: value})
-                AGENTS[name].write({**payload, field: value}, REFUSE)
+                HOOKS[name].read({**payload, field: value})
+                HOOKS[name].write({**payload, field: value}, REFUSE)
 
 
 def deny(event: str, text: str) -> dict[str, Any]:
@@ -74,52 +75,29 @@ def context(event: str, text: str) -> dict[str, Any]:
     return {"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}}
 
 
-@pytest.mark.parametrize(
-    ("name", "refused", "nudged", "stopped"),
-    [
-        (
-            "codex",
-            deny("PreToolUse", "no"),
-            context("PostToolUse", "look"),
-            deny("PreToolUse", "end"),
-        ),
-        (
-            "qwen",
-            deny("PreToolUse", "no"),
-            context("PostToolUseFailure", "look"),
-            deny("PreToolUse", "end"),
-        ),
-        (
-            "claude",
-            deny("PreToolUse", "no"),
-            context("PostToolUse", "look"),
-            {"continue": False, "stopReason": "end"},
-        ),
-        (
-            "copilot",
-            deny("PreToolUse", "no"),
-            {"additionalContext": "look"},
-            deny("PreToolUse", "end"),
-        ),
-        (
-            "gemini",
-            {"decision": "deny", "reason": "no"},
-            context("AfterTool", "look"),
-            {"continue": False, "stopReason": "end"},
-        ),
-        *(
-            (
-                name,
-                {"action": "refuse", "message": "no"},
-                {"action": "nudge", "message": "look"},
-                {"action": "stop", "message": "end"},
-            )
-            for name in ("opencode", "generic")
-        ),
-    ],
+OURS = (
+    {"action": "refuse", "message": "no"},
+    {"action": "nudge", "message": "look"},
+    {"action": "stop", "message": "end"},
 )
-def test_answers(name: str, refused: Any, nudged: Any, stopped: Any) -> None:
-    agent, shape = AGENTS[name], PAYLOADS[name]
+ENDED = {"continue": False, "stopReason": "end"}
+NO, END = deny("PreToolUse", "no"), deny("PreToolUse", "end")
+ANSWERS = {
+    "codex": (NO, context("PostToolUse", "look"), END),
+    "qwen": (NO, context("PostToolUseFailure", "look"), END),
+    "claude": (NO, context("PostToolUse", "look"), ENDED),
+    "copilot": (NO, {"additionalContext": "look"}, END),
+    "gemini": ({"decision": "deny", "reason": "no"}, context("AfterTool", "look"), ENDED),
+    "opencode": OURS,
+    "generic": OURS,
+}
+"""What an agent's hook prints when a call is refused, a result nudged, and the run stopped."""
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_answers(name: str) -> None:
+    agent, shape = HOOKS[name], PAYLOADS[name]
+    refused, nudged, stopped = ANSWERS[name]
     assert agent.write(shape("call"), REFUSE) == refused
     assert agent.write(shape("result"), NUDGE) == nudged
     assert agent.write(shape("call"), STOP) == stopped
@@ -144,13 +122,13 @@ def test_long_results_lose_the_path_of_their_file(name: str, text: str) -> None:
     assert without_saved_path(f"> {one}") == f"> {one}", "printed by a command"
     if name == "claude":
         return  # the hooks have the output itself
-    given = [AGENTS[name].read(PAYLOADS[name]("result", "c1", shown)) for shown in (one, other)]
+    given = [HOOKS[name].read(PAYLOADS[name]("result", "c1", shown)) for shown in (one, other)]
     assert given[0] == given[1] or name in ("gemini", "qwen")  # whose shell adds to it, here
 
 
 @pytest.mark.parametrize("name", [name for name in PAYLOADS if name != "generic"])
 def test_how_a_model_describes_a_command_does_not_count(name: str) -> None:
-    agent, shape = AGENTS[name], PAYLOADS[name]
+    agent, shape = HOOKS[name], PAYLOADS[name]
     for kind in ("call", "result"):
         described = {**COMMAND, "description": "Look for the port"}
         event = agent.read(shape(kind, "c1", FAILED, described))
@@ -164,30 +142,30 @@ def test_how_a_model_describes_a_command_does_not_count(name: str) -> None:
 
 def test_copilot_reads_nothing_with_the_error_of_a_call() -> None:
     failed = {**PAYLOADS["copilot"]("result"), "hook_event_name": "PostToolUseFailure"}
-    event = AGENTS["copilot"].read({**failed, "error": "no such file"})
+    event = HOOKS["copilot"].read({**failed, "error": "no such file"})
     assert event is not None
     assert event.result == CallResult("no such file", True)
-    assert AGENTS["copilot"].write(failed, NUDGE) is None
+    assert HOOKS["copilot"].write(failed, NUDGE) is None
 
 
 def test_a_prompt_between_rounds_is_none_of_the_users() -> None:
-    assert AGENTS["qwen"].read({**PAYLOADS["qwen"]("prompt"), "prompt": ""}) is None
+    assert HOOKS["qwen"].read({**PAYLOADS["qwen"]("prompt"), "prompt": ""}) is None
 
 
 def test_a_command_of_opencode_that_was_refused_has_a_result() -> None:
     state = {"status": "error", "input": COMMAND, "error": "not allowed"}
     part = {"type": "tool", "tool": "bash", "callID": "c1", "state": state}
     given = {"sessionID": "s1", "part": part}
-    event = AGENTS["opencode"].read({"hook": "event:message.part.updated", "input": given})
+    event = HOOKS["opencode"].read({"hook": "event:message.part.updated", "input": given})
     assert event is not None
     assert (event.kind, event.call_id) == ("result", "c1")
     assert event.result == CallResult("not allowed", True)
     state["status"] = "completed"
-    assert AGENTS["opencode"].read({"hook": "event:message.part.updated", "input": given}) is None
+    assert HOOKS["opencode"].read({"hook": "event:message.part.updated", "input": given}) is None
 
 
 def test_a_sub_agent_has_its_own_calls() -> None:
-    event = AGENTS["claude"].read({**PAYLOADS["claude"]("call"), "agent_id": "a7"})
+    event = HOOKS["claude"].read({**PAYLOADS["claude"]("call"), "agent_id": "a7"})
     assert event is not None
     assert event.inner == "a7"
 

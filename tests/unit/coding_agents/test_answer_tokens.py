@@ -12,10 +12,11 @@ import orjson
 import pytest
 
 from support.requirements import missing
-from tidegauge.coding_agents import answer_tokens
-from tidegauge.coding_agents.answer_tokens import AnswerTokens
-from tidegauge.coding_agents.claude_sessions import ClaudeTranscript
-from tidegauge.coding_agents.session_files import read_session
+from tidegauge.coding_agents import sessions
+from tidegauge.coding_agents.agents import SESSIONS
+from tidegauge.coding_agents.claude import CLAUDE, ClaudeTranscript
+from tidegauge.coding_agents.codex import CodexTranscript
+from tidegauge.coding_agents.session_files import AnswerTokens
 from tidegauge.coding_agents.sessions import HookSessions
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, Step
 from tidegauge.pipeline import Pipeline
@@ -61,7 +62,7 @@ def measured(agent: str, events: list[tuple[float, Any]], path: Path, *, tokens:
 
     pipeline_sink = pipeline.recorder.sink
     pipeline.recorder.sink = Sink()
-    sessions = HookSessions(pipeline.recorder, tokens=AnswerTokens if tokens else None)
+    sessions = HookSessions(pipeline.recorder, tokens=tokens)
     try:
         for _, event in sorted(events, key=lambda one: one[0]):
             if isinstance(event, bytes):
@@ -103,7 +104,7 @@ def test_hooks_and_file_together(source: Path, tmp_path: Path) -> None:
     without = [one._replace(tokens=None) if isinstance(one, Step) else one for one in both]
     assert without == alone
     assert set(spent(alone)) == {None}
-    steps = [line for part in read_session(source, agent) for line in part.lines]
+    steps = [line for part in SESSIONS[agent].read(source) for line in part.lines]
     read = [line.get("tokens") for line in steps if line["type"] == "step"]
     given = [tokens for tokens in spent(both) if tokens is not None]
     assert given == read
@@ -198,7 +199,7 @@ def test_without_ids_of_calls_it_is_the_answer_whose_calls_are_open(tmp_path: Pa
 def test_a_file_that_is_written_again_counts_once(tmp_path: Path) -> None:
     path = tmp_path / "s1.jsonl"
     path.write_bytes(b"\n" * 500 + answer(0, "a", "b"))
-    tokens = AnswerTokens("claude", str(path))
+    tokens = AnswerTokens(path, ClaudeTranscript)
     assert [tokens.take(call) for call in ("a", "a", "other")] == [7, None, None]
     path.write_bytes(answer(0, "a", "b"))
     assert [tokens.take(call) for call in ("b", "a")] == [None, None]
@@ -207,17 +208,17 @@ def test_a_file_that_is_written_again_counts_once(tmp_path: Path) -> None:
 def test_a_sub_agent_has_its_own_answers(tmp_path: Path) -> None:
     path = tmp_path / "s1.jsonl"
     path.write_bytes(answer(0, "a") + answer(1, "b", output=8, isSidechain=True, agentId="x"))
-    tokens = AnswerTokens("claude", str(path))
+    tokens = AnswerTokens(path, ClaudeTranscript)
     assert [tokens.take(call) for call in ("b", "a")] == [8, 7]
 
 
 def test_only_the_end_of_a_long_file_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answer_tokens, "_MAX_BYTES", 1_000)
+    monkeypatch.setattr(AnswerTokens, "_at_most", 1_000)
     path = tmp_path / "s1.jsonl"
     path.write_bytes(answer(0, "old") + b" " * 5_000 + b"\n" + answer(1, "a"))
-    tokens = AnswerTokens("claude", str(path))
+    tokens = AnswerTokens(path, ClaudeTranscript)
     assert [tokens.take(call) for call in ("old", "a")] == [None, 7]
     with open(path, "ab") as file:
         file.write(b" " * 5_000 + b"\n" + answer(2, "b", output=8))
@@ -228,8 +229,7 @@ def test_what_cannot_be_read_has_no_tokens(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "bad").write_bytes(b"\xff\n[1]\n{}\n")
     for name in ("gone", "fifo", "bad", "."):
-        assert AnswerTokens("codex", str(tmp_path / name)).take("a") is None
-    assert AnswerTokens("opencode", str(tmp_path / "bad")).take("a") is None
+        assert AnswerTokens(tmp_path / name, CodexTranscript).take("a") is None
 
 
 def test_a_reader_that_fails_leaves_the_step(
@@ -239,7 +239,8 @@ def test_a_reader_that_fails_leaves_the_step(
         def read(self, record: Any) -> None:
             raise TypeError("unexpected")
 
-    monkeypatch.setitem(answer_tokens._KINDS, "claude", Failing)
+    failing = SESSIONS["claude"]._replace(transcript=Failing)
+    monkeypatch.setattr(sessions, "AGENTS", {"claude": CLAUDE._replace(sessions=failing)})
     before = internal_errors.counts().get("transcripts.tokens", 0)
     events: list[Any] = [hook("UserPromptSubmit", prompt="go")]
     for number in range(2):

@@ -13,14 +13,15 @@ import pytest
 
 from support.coding_sessions import FOLDER, SESSIONS, hook_payloads
 from support.requirements import missing
-from tidegauge.coding_agents.session_files import AGENTS, read_session
+from tidegauge.coding_agents.agents import AGENTS
+from tidegauge.coding_agents.known_agent import Sessions
 from tidegauge.coding_agents.sessions import HookSessions
 from tidegauge.events import Call, CallResult
 from tidegauge.instrumentation.extractors import Observation, extractor
 from tidegauge.pipeline import Pipeline
 from tidegauge.pipeline.settings import Settings
 from tidegauge.recordings.line_replay import Line, Replay
-from tidegauge.streaming_metrics.run_report import RunReport
+from tidegauge.streaming_metrics.snapshot import RunReport
 
 DATA = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[4] / "shared" / "data"))
 OTHER_STEPS = ("denied", "stopped", "qwen-0.15/parallel", "qwen-0.24/parallel")
@@ -69,9 +70,15 @@ def live(agent: str, **settings: Any) -> RunReport:
     return of_hooks(agent, (payload for pair in made for payload in pair), **settings)
 
 
+def _sessions(agent: str) -> Sessions:
+    found = AGENTS[agent].sessions
+    assert found is not None
+    return found
+
+
 def recorded(name: str) -> RunReport:
     """The run of an agent's session, as its file has it."""
-    transcript = AGENTS[name.removesuffix(" sessions")]("s")
+    transcript = _sessions(name.removesuffix(" sessions")).transcript("s")
     transcript.folder = FOLDER
     transcript.prompt("fix it")
     for number, made in enumerate(SESSIONS[name]):
@@ -126,7 +133,7 @@ def test_extractors_that_a_user_has_configured_replace_these() -> None:
 
 
 def test_a_call_without_a_result_shows_nothing() -> None:
-    transcript = AGENTS["codex"]("s")
+    transcript = _sessions("codex").transcript("s")
     transcript.choose({"1": Call("exec_command", {"cmd": "ls src"})})
     *_, step, _ = transcript.close()
     assert "place" not in step
@@ -144,7 +151,7 @@ def test_a_captured_session_has_the_same_numbers_live_and_recorded(captured: Pat
         one for one in payloads if not {one.get("hook_event_name"), one.get("hook")} & {*ends}
     )
     [transcript] = captured.glob("transcript.*")
-    lines = [line for part in read_session(transcript, agent) for line in part.lines]
+    lines = [line for part in _sessions(agent).read(transcript) for line in part.lines]
     hooks, session = of_hooks(agent, going_on), of_lines(lines)
     assert hooks.steps == session.steps
     for name in ("place", "frontier", "pending", "progress", "exploration_error"):

@@ -19,8 +19,7 @@ from support.hook_payloads import patient_hook
 from support.requirements import missing, needs
 from tidegauge.coding_agents import endpoint as module
 from tidegauge.coding_agents import hook_client
-from tidegauge.coding_agents.endpoint import HookEndpoint
-from tidegauge.coding_agents.places import private_folder, watch_folder
+from tidegauge.coding_agents.endpoint import HookEndpoint, private_folder, watch_folder
 from tidegauge.errors import ConfigurationError
 
 CLIENT = Path(hook_client.__file__)

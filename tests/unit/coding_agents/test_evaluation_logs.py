@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegauge.coding_agents import inspect_logs
-from tidegauge.coding_agents.session_files import find_sessions, guess_agent, read_session
+from tidegauge.coding_agents.agents import SESSIONS, find_sessions, guess_agent
 from tidegauge.coding_agents.session_transcript import SessionError
 from tidegauge.recordings.step_events import parse_event
 
@@ -28,7 +28,7 @@ def written(path: Path, whole: object) -> Path:
 def lines_of(path: Path) -> Lines:
     found = guess_agent(path)
     assert found is not None
-    return [line for part in read_session(path, found) for line in part.lines]
+    return [line for part in SESSIONS[found].read(path) for line in part.lines]
 
 
 def of_type(lines: Lines, kind: str) -> Lines:
@@ -292,7 +292,7 @@ def test_a_sample_that_is_too_large_or_broken_costs_itself(
 ) -> None:
     monkeypatch.setattr(inspect_logs, "_MAX_SAMPLE_BYTES", 10_000)
     path = packed(tmp_path / "log.eval", sample(messages="x" * 20_000), ONE, 5)
-    parts = list(read_session(path, "inspect"))
+    parts = list(SESSIONS["inspect"].read(path))
     assert [part.error is None for part in parts] == [False, True, False]
     assert "too large" in str(parts[0].error)
 
@@ -323,9 +323,9 @@ def test_a_member_that_cannot_be_unpacked_costs_itself(
     path.write_bytes(content)
     if member == "header.json":
         with pytest.raises(SessionError, match=r"header\.json"):
-            list(read_session(path, "inspect"))
+            list(SESSIONS["inspect"].read(path))
     else:
-        broken_part, whole = read_session(path, "inspect")
+        broken_part, whole = SESSIONS["inspect"].read(path)
         assert member in str(broken_part.error)
         assert broken_part.lines == []
         assert whole.error is None
@@ -345,14 +345,14 @@ def test_a_broken_file_is_one_line(tmp_path: Path, name: str, content: bytes, ki
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(SessionError):
-        list(read_session(path, kind))
+        list(SESSIONS[kind].read(path))
 
 
 def test_a_zip_file_without_a_header_is_no_log(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "log.eval", "w") as file:
         file.writestr("notes.txt", "none")
     with pytest.raises(SessionError, match=r"no header\.json"):
-        list(read_session(tmp_path / "log.eval", "inspect"))
+        list(SESSIONS["inspect"].read(tmp_path / "log.eval"))
 
 
 def test_what_to_install_for_zstandard_is_said(
@@ -363,7 +363,7 @@ def test_what_to_install_for_zstandard_is_said(
     path = packed(tmp_path / "log.eval", ONE)
     monkeypatch.setattr(inspect_logs, "_zipfile", lambda: plain)
     with pytest.raises(SessionError, match=r"pip install '\.\[inspect\]' in a clone"):
-        list(read_session(path, "inspect"))
+        list(SESSIONS["inspect"].read(path))
 
 
 def test_a_folder_has_the_logs_that_are_named_as_inspect_does(tmp_path: Path) -> None:
@@ -398,7 +398,7 @@ def test_any_value_at_any_place_gives_valid_lines_or_none(
             node = node[key]
     path = written(tmp_path_factory.mktemp("any") / "log.json", whole)
     try:
-        lines = [line for part in read_session(path, kind) for line in part.lines]
+        lines = [line for part in SESSIONS[kind].read(path) for line in part.lines]
     except SessionError:
         return
     for line in lines:

@@ -11,20 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegauge.coding_agents.claude_sessions import ClaudeTranscript
-from tidegauge.coding_agents.codex_sessions import CodexTranscript
-from tidegauge.coding_agents.copilot_sessions import CopilotTranscript
-from tidegauge.coding_agents.gemini_sessions import GeminiTranscript
-from tidegauge.coding_agents.mini_swe_agent_sessions import MiniSweAgentTranscript
-from tidegauge.coding_agents.opencode_sessions import OpencodeTranscript
-from tidegauge.coding_agents.openhands_sessions import OpenHandsTranscript
-from tidegauge.coding_agents.qwen_sessions import QwenTranscript
-from tidegauge.coding_agents.session_files import (
-    AGENTS,
-    find_sessions,
-    guess_agent,
-    read_session,
-)
+from tidegauge.coding_agents.agents import SESSIONS, find_sessions, guess_agent
+from tidegauge.coding_agents.claude import ClaudeTranscript
+from tidegauge.coding_agents.codex import CodexTranscript
+from tidegauge.coding_agents.copilot import CopilotTranscript
+from tidegauge.coding_agents.gemini import GeminiTranscript
+from tidegauge.coding_agents.mini_swe_agent import MiniSweAgentTranscript
+from tidegauge.coding_agents.opencode import OpencodeTranscript
+from tidegauge.coding_agents.openhands import OpenHandsTranscript
+from tidegauge.coding_agents.qwen import QwenTranscript
 from tidegauge.coding_agents.session_transcript import SessionError
 from tidegauge.recordings.step_events import parse_event
 
@@ -404,18 +399,18 @@ class TestFiles:
     def test_a_database_is_read_only(self, tmp_path: Path) -> None:
         path = database(tmp_path / "opencode.db")
         before = path.read_bytes()
-        lines = [line for part in read_session(path, "opencode") for line in part.lines]
+        lines = [line for part in SESSIONS["opencode"].read(path) for line in part.lines]
         call = {"action": "bash", "args": {"a": 1}, "outcome": "none", "error": True}
         assert [one["calls"] for one in lines if one["type"] == "step"] == [[call], [call]]
         assert path.read_bytes() == before
         assert guess_agent(path) == "opencode"
 
-    @pytest.mark.parametrize("agent", AGENTS)
+    @pytest.mark.parametrize("agent", SESSIONS)
     def test_what_is_no_session_is_one_error(self, agent: str, tmp_path: Path) -> None:
         path = tmp_path / "file.jsonl"
         path.write_text('{"a": 1}\nnot JSON\n')
         with pytest.raises((SessionError, NotADirectoryError)):
-            list(read_session(path, agent))
+            list(SESSIONS[agent].read(path))
         assert guess_agent(path) is None
 
     def test_a_broken_line_is_skipped(self, tmp_path: Path) -> None:
@@ -423,7 +418,7 @@ class TestFiles:
         records = [codex_call("1"), codex_result("1", "3f"), codex_call("2")]
         whole = [json.dumps(record) for record in records]
         path.write_text("\n".join([whole[0], "{broken", "", whole[1], whole[2][:-9]]))
-        parts = list(read_session(path, "codex"))
+        parts = list(SESSIONS["codex"].read(path))
         assert [part.number for part in parts if part.error] == [2, 5]
         assert sum(len(part.lines) for part in parts) == 3
 
@@ -477,7 +472,9 @@ SAID = ("user", "assistant", "gemini", "tool", "response_item", "event_msg", "Ac
 RECORDS = st.dictionaries(st.sampled_from(NAMES), VALUES | st.sampled_from(SAID), max_size=6)
 
 
-@pytest.mark.parametrize("kind", AGENTS.values(), ids=lambda kind: kind.agent)
+@pytest.mark.parametrize(
+    "kind", [one.transcript for one in SESSIONS.values()], ids=lambda kind: kind.agent
+)
 @given(records=st.lists(RECORDS, max_size=5))
 def test_any_record_gives_valid_lines_or_none(kind: Any, records: list[dict[str, Any]]) -> None:
     for line in lines_of(kind, records):
@@ -498,7 +495,7 @@ def test_a_mark_before_the_first_line_is_no_fault(tmp_path: Path) -> None:
     records = [codex_call("1"), codex_result("1", "a1")]
     path.write_bytes(b"\xef\xbb\xbf" + b"\n".join(json.dumps(one).encode() for one in records))
     assert guess_agent(path) == "codex"
-    parts = list(read_session(path, "codex"))
+    parts = list(SESSIONS["codex"].read(path))
     assert {part.error for part in parts} == {None}
     assert [line["type"] for part in parts for line in part.lines] == ["start", "step", "end"]
 

@@ -15,7 +15,7 @@ from tidegauge.events import RunEnded, RunStarted, Step
 from tidegauge.pipeline import Pipeline
 from tidegauge.pipeline.settings import Settings
 from tidegauge.policies import Rule
-from tidegauge.streaming_metrics.run_report import RunReport
+from tidegauge.streaming_metrics.snapshot import RunReport
 
 RULES = (
     Rule("loop_repeats", 1, "nudge"),

@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.requirements import missing
-from tidegauge.coding_agents import tails
-from tidegauge.coding_agents.claude_sessions import ClaudeTranscript
-from tidegauge.coding_agents.session_files import read_session
+from tidegauge.coding_agents.agents import SESSIONS
+from tidegauge.coding_agents.claude import ClaudeTranscript
+from tidegauge.coding_agents.known_agent import Sessions
 from tidegauge.coding_agents.sessions import HookSessions
 from tidegauge.coding_agents.tails import SessionFolder, Tails, read_folders
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, Step
@@ -85,14 +85,16 @@ class Events:
 class Following:
     """Tails of one folder, with a clock that each look moves on."""
 
-    def __init__(self, agent: str, folder: Path, **given: Any) -> None:
+    def __init__(
+        self, agent: str, folder: Path, sessions: Sessions | None = None, **given: Any
+    ) -> None:
         self.events = Events()
         self.time = 0.0
         self.reported: set[str] = set()
         self.began: list[tuple[str, str]] = []
         self.tails = Tails(
             self.events,
-            [SessionFolder(agent, folder)],
+            [SessionFolder(sessions or SESSIONS[agent], folder)],
             is_reported=lambda _, session: session in self.reported,
             began=lambda agent, session: self.began.append((agent, session)),
             clock=lambda: self.time,
@@ -114,7 +116,7 @@ def whole(path: Path, agent: str) -> Events:
     """The session as it is read whole."""
     events = Events()
     replay = Replay(events)
-    for part in read_session(path, agent):
+    for part in SESSIONS[agent].read(path):
         for line in part.lines:
             replay.feed(parse_line(orjson.dumps(line)))
     return events
@@ -203,7 +205,10 @@ def test_a_session_that_hooks_report_is_not_read(source: Path, tmp_path: Path) -
     sessions = HookSessions(pipeline.recorder)
     read = Events()
     reading = Tails(
-        read, [SessionFolder(agent, tmp_path)], is_reported=sessions.is_reported, now=lambda: 0.0
+        read,
+        [SessionFolder(SESSIONS[agent], tmp_path)],
+        is_reported=sessions.is_reported,
+        now=lambda: 0.0,
     )
     target = tmp_path / NAMES[agent]
     lines = (source.parent / "hooks.jsonl").read_bytes().splitlines()
@@ -416,17 +421,15 @@ def test_what_cannot_be_read_is_left_and_hurts_nothing(
     assert ("is not followed any more" in caplog.text) == (agent == "opencode")
 
 
-def test_a_reader_that_fails_does_not_hold_up_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_that_fails_does_not_hold_up_the_others(tmp_path: Path) -> None:
     class Failing(ClaudeTranscript):
         def read(self, record: Any) -> None:
             if "bad" in str(record):
                 raise TypeError("unexpected")
             super().read(record)
 
-    monkeypatch.setitem(tails._LINES, "claude", Failing)
-    following, path = following_claude(tmp_path)
+    failing = SESSIONS["claude"]._replace(transcript=Failing)
+    following, path = following_claude(tmp_path, sessions=failing)
     bad = tmp_path / "s0.jsonl"
     append(bad, prompt(sessionId="s0"))
     append(path, prompt() + turn(0) + turn(1))
@@ -444,7 +447,7 @@ def test_a_reader_that_fails_does_not_hold_up_the_others(
 def test_a_line_that_is_too_long_is_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidegauge.coding_agents.session_tail.MAX_LINE_BYTES", 1_000)
+    monkeypatch.setattr("tidegauge.coding_agents.session_files.MAX_LINE_BYTES", 1_000)
     following, path = following_claude(tmp_path)
     append(path, prompt() + turn(0) + prompt("x" * 5_000) + turn(1) + turn(2))
     following.look(20)

@@ -1,4 +1,4 @@
-"""What is built: up to date, made of the catalogue only, and complete for an operator."""
+"""The package's files: what the generator makes of the catalogue, and complete for an operator."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from dashboards.alerts import ALERTS
+from dashboards.files import files
 from support.grafana import shown_panels
-from tidegauge.dashboards import ALERTS, dashboard_files, dashboards, rule_files
+from tidegauge.catalog import RUNBOOKS
+from tidegauge.dashboards import dashboard_files, dashboards, rule_files
+from tidegauge.dashboards.packaged_files import GRAFANA_URL, MOUNTED_AT, PROMETHEUS_URL, TEMPO_URL
 from tidegauge.streaming_metrics.auv import AUV_OF_PROCESS
 from tidegauge.streaming_metrics.entropy_split import ACTION_ENTROPY
 from tidegauge.streaming_metrics.memory_index import MEMORY_INDEX
@@ -22,29 +26,35 @@ from tidegauge.streaming_metrics.registry import METRICS
 from tidegauge.streaming_metrics.success import SUCCESS_RATE
 
 ROOT = Path(__file__).parents[3]
-COMMITTED = ROOT / "dashboards"
-SOURCES = sorted((ROOT / "src" / "tidegauge" / "dashboards").glob("*.py"))
-BUILT = dashboard_files() | {f"rules/{name}": text for name, text in rule_files().items()}
+PACKAGE = ROOT / "src" / "tidegauge" / "dashboards"
+SOURCES = sorted((ROOT / "dashboards").glob("*.py"))
+BUILT = files()
 BOARDS = {name: json.loads(text) for name, text in BUILT.items() if name.endswith(".json")}
 
 
 @pytest.mark.parametrize("name", sorted(BUILT))
-def test_what_is_committed_is_what_the_code_builds(name: str) -> None:
-    path = COMMITTED / name
+def test_the_package_holds_what_the_code_builds(name: str) -> None:
+    path = PACKAGE / name
     assert path.is_file(), f"{name} is missing: run `make dashboards` and look at the difference"
     assert path.read_text() == BUILT[name], (
         f"{name} is not what the code builds: run `make dashboards` and look at the difference"
     )
 
 
-def test_no_other_file_is_committed() -> None:
-    places = ("tidegauge*", "provisioning/**/*.*", "rules/*")
-    found = {str(path.relative_to(COMMITTED)) for place in places for path in COMMITTED.glob(place)}
-    assert found == set(BUILT)
+def test_the_package_holds_no_other_file() -> None:
+    found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.*")}
+    code = {"__init__.py", "packaged_files.py", "push.py"}
+    assert {name for name in found if "__pycache__" not in name} == {*BUILT, *code}
 
 
 def test_two_builds_are_the_same_to_the_byte() -> None:
-    assert dashboard_files() | {f"rules/{n}": text for n, text in rule_files().items()} == BUILT
+    assert files() == BUILT
+
+
+def test_without_settings_files_are_given_as_they_are() -> None:
+    given = dashboard_files() | {f"rules/{name}": text for name, text in rule_files().items()}
+    assert given == {name: text for name, text in BUILT.items() if name in given}
+    assert set(BUILT) - set(given) == {"datasources-with-tempo.yaml"}
 
 
 def test_json_is_sorted() -> None:
@@ -152,7 +162,7 @@ def test_variables_that_queries_use_are_there() -> None:
 
 
 def test_uids_are_stable() -> None:
-    assert [board.uid for board in dashboards()] == [
+    assert [board["uid"] for board in dashboards()] == [
         "tidegauge-fleet",
         "tidegauge-run",
         "tidegauge-diagnosis",
@@ -235,12 +245,56 @@ def test_settings_go_where_they_belong() -> None:
         assert "https://grafana.example/d/tidegauge-fleet?" in text
 
 
-def test_without_the_sdk_it_says_what_to_install() -> None:
+def replaced(value: Any, texts: dict[str, str]) -> Any:
+    """A value with texts in the place of others, wherever they are in it."""
+    if isinstance(value, dict):
+        return {name: replaced(item, texts) for name, item in value.items()}
+    if isinstance(value, list):
+        return [replaced(item, texts) for item in value]
+    if isinstance(value, str):
+        return re.sub("|".join(map(re.escape, texts)), lambda found: texts[found[0]], value)
+    return value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://p:1",
+        "a: b # c",
+        "\"q\" 's' \\ %20{}&?=",
+        "two\nlines\tand a tab ",
+        "\u2028\x85\x7f\ufeff\N{GRINNING FACE}",
+        "- x",
+        "@`|>!*&",
+        "{{ . }}",
+        "long " * 50,
+        "~",
+        "",
+        f"{RUNBOOKS} {GRAFANA_URL} {MOUNTED_AT}",
+    ],
+)
+def test_any_text_can_be_a_setting(text: str) -> None:
+    """The meaning is that of the file with the text in the place of the default."""
+    texts = {MOUNTED_AT: text, PROMETHEUS_URL: text, TEMPO_URL: text} | {
+        RUNBOOKS: text.rstrip("/"),
+        GRAFANA_URL: text.rstrip("/"),
+    }
+    links = {"runbooks": text, "grafana_url": text}
+    given = dashboard_files(mounted_at=text, prometheus_url=text, tempo_url=text, **links) | {
+        f"rules/{name}": content for name, content in rule_files(**links).items()
+    }
+    for name, content in given.items():
+        source = "datasources-with-tempo.yaml" if "datasources" in name else name
+        assert yaml.safe_load(content) == replaced(yaml.safe_load(BUILT[source]), texts), name
+
+
+def test_commands_need_neither_the_generator_nor_yaml(tmp_path: Path) -> None:
     code = (
-        "import sys; sys.modules['grafana_foundation_sdk'] = None\n"
-        "import tidegauge\n"
-        "try:\n    import tidegauge.dashboards\n"
-        "except tidegauge.MissingExtraError as error:\n    print(error)"
+        "import sys\n"
+        "for name in ('dashboards', 'grafana_foundation_sdk', 'yaml'): sys.modules[name] = None\n"
+        "from tidegauge.cli.main import main\nmain()"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install '.[dashboards]' in a clone" in done.stdout
+    for command in ("dashboards", "rules"):
+        subprocess.run([sys.executable, "-c", code, command, "--out", tmp_path], check=True)
+    written = {path.name for path in tmp_path.rglob("*.*")}
+    assert written == {Path(name).name for name in BUILT} - {"datasources-with-tempo.yaml"}

@@ -6,10 +6,8 @@ from typing import Any, Final
 
 import pytest
 
-from support.grafana import panels
-from tidegauge import catalog
-from tidegauge.dashboards.panels import BAD, GOOD, MISSING, NEUTRAL, WATCH, Query, named_colours
-from tidegauge.dashboards.visualizations import (
+from dashboards.panels import BAD, GOOD, MISSING, NEUTRAL, WATCH, Query, named_colours
+from dashboards.visualizations import (
     Column,
     areas,
     bars,
@@ -18,6 +16,8 @@ from tidegauge.dashboards.visualizations import (
     lines,
     with_band,
 )
+from support.grafana import panels
+from tidegauge import catalog
 from tidegauge.streaming_metrics.exploration import BEHAVIOR_ERRORS
 from tidegauge.streaming_metrics.loops import LOOPS
 from tidegauge.streaming_metrics.run_counts import RUNS_FINISHED

@@ -73,7 +73,7 @@ def test_the_command_sends_every_dashboard(
     assert done.exit_code == 0, done.output
     assert "secret" not in done.output
     assert [body["dashboard"]["uid"] for _, _, body in grafana.asked] == [
-        board.uid for board in dashboards()
+        board["uid"] for board in dashboards()
     ]
     for path, headers, body in grafana.asked:
         assert path == "/grafana/api/dashboards/db"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegauge.diagnose.report.agent_profiles import memory_pairs, profiles
+from tidegauge.diagnose.report.page_data import memory_pairs, profiles
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step
 from tidegauge.streaming_metrics import Engine, GroupSnapshot
 

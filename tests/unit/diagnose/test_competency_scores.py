@@ -26,10 +26,10 @@ def test_scores_are_read_in_their_order_and_judged_again_means_instead() -> None
     [
         (b"{", "invalid JSON"),
         (b"[]", "not a JSON object"),
-        (b'{"run":"r1","score":3}', "run or competency is not a string"),
-        (b'{"run":1,"competency":"c","score":3}', "run or competency is not a string"),
-        (b'{"run":"r1","competency":"c","score":"3"}', "score is .*; use a number or null"),
-        (b'{"run":"r1","competency":"c","score":true}', "score is .*; use a number or null"),
+        (b'{"run":"r1","score":3}', "competency is missing"),
+        (b'{"run":1,"competency":"c","score":3}', "run is a number; use a string"),
+        (b'{"run":"r1","competency":"c","score":"3"}', "score is a string; use a number"),
+        (b'{"run":"r1","competency":"c","score":true}', "score is a boolean; use a number"),
     ],
 )
 def test_a_line_that_is_no_score_is_reported_by_its_place(line: bytes, reason: str) -> None:

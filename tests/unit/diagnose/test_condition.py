@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegauge.diagnose.condition import Condition
+from tidegauge.diagnose.recorded_run import Condition
 from tidegauge.errors import ConfigurationError
 
 RUN = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tidegauge.diagnose.recorded_run import ReportedRun, ReportedStep
-from tidegauge.diagnose.report.exploring import PARTS, error_fits, exploration_fractions
+from tidegauge.diagnose.report.page_data import PARTS, error_fits, exploration_fractions
 
 
 def run(places: str, *, end: str | None, frontier: int | None = 0) -> ReportedRun:

@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 
 from tidegauge.diagnose.recorded_run import ReportedRun, ReportedStep
-from tidegauge.diagnose.report import action_map as mapping
-from tidegauge.diagnose.report.action_map import action_map, tf_idf
+from tidegauge.diagnose.report import word_clouds as mapping
 from tidegauge.diagnose.report.page_data import MAX_PLACES, auv_interval, positions
-from tidegauge.diagnose.report.verbs_and_nouns import verbs_and_nouns
-from tidegauge.diagnose.report.word_clouds import MAX_PHRASES, word_clouds
+from tidegauge.diagnose.report.word_clouds import (
+    MAX_PHRASES,
+    action_map,
+    tf_idf,
+    verbs_and_nouns,
+    word_clouds,
+)
 from tidegauge.streaming_metrics import AUV, FinishedRun
 
 

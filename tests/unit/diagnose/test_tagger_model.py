@@ -11,7 +11,7 @@ import pytest
 
 hanta = pytest.importorskip("HanTa.HanoverTagger")
 
-from tidegauge.diagnose.report import verbs_and_nouns as module  # noqa: E402
+from tidegauge.diagnose.report import word_clouds as module  # noqa: E402
 
 
 class Harmful:

@@ -249,7 +249,7 @@ def test_the_page_its_files_and_the_metrics_are_served() -> None:
         status, headers, text = ask(server.page_url)
         assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
         assert text.startswith("<!doctype html>")
-        for name in (*app._OURS, *app._SHARED, *app._CHART_LIBRARY):
+        for name in (*app._OURS, *app._SHARED):
             assert ask(server.page_url, f"page/{name}")[0] == 200, name
         assert "tidegauge_runs_active" in ask(server.url)[2]
         assert ask(server.page_url, "page/nothing")[0] == 404
@@ -264,7 +264,7 @@ def test_every_file_that_the_page_refers_to_is_one_of_those_served() -> None:
         found = app.file(name)
         assert found is not None
         named |= set(re.findall(r'(?:page/|from "\./)([\w.-]+\.\w+)', found[1].decode()))
-    assert named == {*app._OURS, *app._SHARED, *app._CHART_LIBRARY} - {"index.html"}
+    assert named == {*app._OURS, *app._SHARED} - {"index.html"}
 
 
 @pytest.mark.parametrize("path", ["", "page/page.js", "page/live", "page/nothing"])

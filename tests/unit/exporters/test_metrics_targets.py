@@ -18,14 +18,14 @@ import pytest
 
 from support.processes import PATIENCE, without_otel
 from support.requirements import needs_fork
-from tidegauge.exporters.prometheus.targets import TargetFile
+from tidegauge.exporters.prometheus.server import TargetFile
 from tidegauge.pipeline import Pipeline, Settings
 from tidegauge.safety.guard import internal_errors
 
 PROGRAM = """
 import contextlib, os, signal, sys, time
 import tidegauge
-from tidegauge.exporters.prometheus.targets import TargetFile
+from tidegauge.exporters.prometheus.server import TargetFile
 
 folder = sys.argv[1]
 

@@ -10,11 +10,13 @@ import socket
 import subprocess
 import sys
 import threading
+from functools import partial
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from support.deciding import deciding, until_true
+from support.interruptions import moments
 from support.processes import PATIENCE
 from support.prometheus import free_port
 from support.requirements import needs_fork
@@ -22,6 +24,7 @@ from tidegauge.errors import ConfigurationError, RunStopped
 from tidegauge.events import GO_ON
 from tidegauge.fleet import DecisionClient
 from tidegauge.fleet.kafka_records import DecisionAction
+from tidegauge.safety.critical import run_deferred
 from tidegauge.safety.guard import internal_errors
 
 
@@ -126,6 +129,35 @@ def test_runs_are_bounded_and_those_beyond_are_counted(served) -> None:
         until_true(lambda: again.decision.stop)
         second.close()
         assert client.unwatched == 1
+
+
+def test_a_handler_may_watch_and_close_at_any_moment() -> None:
+    for moment in moments():
+        with DecisionClient("http://127.0.0.1:9") as client:
+            client._update = lambda runs: False  # type: ignore[method-assign]
+            before = client.watch("before")
+            moment.during(
+                lambda client=client: client.watch("r1"),  # type: ignore[misc]
+                lambda client=client, before=before: client.watch("r2") and before.close(),  # type: ignore[misc]
+            )
+            run_deferred()
+            assert {one.run for one in client._open} == (
+                {"r1", "r2"} if moment.came else {"before", "r1"}
+            )
+
+
+def test_what_a_handler_raises_leaves_a_client_that_works(served) -> None:
+    served.decide("r2", "stop")
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    for moment in moments(raising=True):
+        with DecisionClient(served.url, every=0.1) as client:
+            with contextlib.suppress(KeyboardInterrupt):
+                moment.during(partial(client.watch, "r1"), interrupt)
+            with client.watch("r2") as watched:
+                until_true(lambda watched=watched: watched.decision.stop)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("run", ["", "x" * 513, "\ud800"])

@@ -8,8 +8,8 @@ import pytest
 from support.fleet_log import spans_message, spans_of
 from support.wire_runs import WireRun
 from tidegauge.events import Outcome, RunEnded, RunStarted
-from tidegauge.fleet.fields import MessageError
 from tidegauge.fleet.kafka_records import read_message
+from tidegauge.fleet.message_json import MessageError
 from tidegauge.fleet.transport import MAX_ID_BYTES
 from tidegauge.recordings.step_events import OpenStep, RecordedStep
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,8 +21,8 @@ from support.fleet_log import (
     spans_of,
 )
 from support.wire_runs import WireRun
-from tidegauge.fleet.fields import MessageError
 from tidegauge.fleet.kafka_records import CLOCK_KEY, load_changelog_record, marker_key
+from tidegauge.fleet.message_json import MessageError
 from tidegauge.receivers.assembly import AssemblyLimits
 
 IDLE = LIMITS.idle_seconds
@@ -371,5 +372,31 @@ def test_a_run_that_takes_all_the_room_is_given_up() -> None:
     assert f"{large[0].trace_id:032x}" in given_up  # the largest, and not the oldest
     assert f"{small[0].trace_id:032x}" not in given_up
     assert worker.partition.counts.aborted == len(given_up)
+    assert worker.engine.snapshot().evicted_runs == len(given_up)
     assert {summary["outcome"] for summary in produced.summaries} == {"unknown"}
     assert worker.partition.counts.late > 0  # of the run that was given up
+
+
+def test_a_snapshot_that_no_record_holds_is_not_made_and_a_restored_run_is_the_same() -> None:
+    def made(most: int) -> tuple[list[dict[str, Any]], WorkerHere]:
+        produced, store = Produced.nothing(), dict[bytes, bytes]()
+        first = WorkerHere(produced, store, 0)
+        first.partition._max_record_bytes = most
+        for _ in log[: len(log) // 2]:
+            first.take(log)
+        second = WorkerHere(produced, store, first.commit())
+        assert max(map(len, store.values())) <= most
+        for _ in log[len(log) // 2 :]:
+            second.take(log)
+        return produced.summaries, second
+
+    chance = random.Random(1)
+    log = [event_message({"type": "start", "run": "r", "agent": "a"}, 1.0)]
+    for n in range(400):
+        step = {"type": "step", "run": "r", "action": f"look {chance.random()}", "t": n}
+        result = {"type": "outcome", "run": "r", "result": chance.random(), "t": n}
+        log += [event_message(step, 2.0 + n / 50), event_message(result, 2.01 + n / 50)]
+    log.append(event_message({"type": "end", "run": "r", "steps": 400}, 20.0))
+    small, worker = made(2_000)
+    assert small == made(1_000_000)[0]
+    assert worker.engine.snapshot().evicted_runs == 0

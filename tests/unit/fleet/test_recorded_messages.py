@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
+from pathlib import Path
 
 import orjson
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from support.examples import examples
+from support.framework_spans import load, with_canaries
 from support.span_files import flat_spans, otlp_spans
 from support.span_orders import arriving
 from tidegauge.fleet.span_decoding import decode_spans
@@ -76,6 +78,23 @@ def test_with_digests_the_numbers_are_the_same(recorded):
     story, _ = arriving([recorded])
     again, _ = arriving([through_messages(recorded, DIGESTS)])
     assert numbers(again) == numbers(story)
+
+
+CANARY = "a canary in a mine"
+
+
+@pytest.mark.parametrize("shown", [PLAIN, DIGESTS], ids=["contents", "digests"])
+def test_no_canary_of_any_recorded_convention_is_in_a_message_of_digests(
+    recorded_runs: Path, shown: ContentEncoder
+) -> None:
+    left = set()
+    recordings = sorted((recorded_runs / "spans").rglob("*.jsonl"))
+    for path in recordings:
+        for span in load(path):
+            message = encode_spans(span.trace_id, [with_canaries(span, CANARY)], shown)
+            if CANARY.encode() in message:
+                left.add(path.stem)
+    assert bool(left) == shown.plain, left
 
 
 @examples(0.25, suppress_health_check=[HealthCheck.function_scoped_fixture])

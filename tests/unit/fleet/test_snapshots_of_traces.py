@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from support.fleet_log import (
     spans_message,
     uninterrupted,
 )
-from support.framework_spans import parsed
+from support.framework_spans import load, with_canaries
 from tidegauge.fleet.kafka_records import is_snapshot
 from tidegauge.fleet.snapshots import RunSnapshot
 from tidegauge.foreign_spans.span import SpanData
@@ -36,12 +37,11 @@ def _nothing_stays_configured() -> Iterator[None]:
         yield
 
 
-def log_of(path: Path, seconds: float) -> list[Sent]:
-    """The spans of a recording, in the order of their ends, so many seconds apart."""
-    spans = [parsed(json.loads(line)) for line in path.read_text().splitlines()]
+def log_of(spans: Iterable[SpanData], seconds: float) -> list[Sent]:
+    """Spans in the order of their ends, so many seconds apart."""
     traces: dict[int, list[SpanData]] = {}
     parts: list[list[SpanData]] = []
-    for span in sorted(spans, key=lambda one: one.end):
+    for span in spans:
         together = traces.setdefault(span.trace_id, [])
         together.append(span)
         if len(together) == SPANS:
@@ -88,7 +88,7 @@ def test_every_framework(recorded_runs: Path, seconds: float) -> None:
     folder = recorded_runs / "spans" / "frameworks"
     different = {}
     for name in json.loads((folder / "expected.json").read_text()):
-        log = log_of(folder / f"{name}.jsonl", seconds)
+        log = log_of(load(folder / f"{name}.jsonl"), seconds)
         expected, _ = uninterrupted(log)
         produced, store, position = Produced.nothing(), dict[bytes, bytes](), 0
         with snapshots("all"):
@@ -110,3 +110,29 @@ def test_every_framework(recorded_runs: Path, seconds: float) -> None:
         ) != by_run(expected.decisions):
             different[name] = by_run(produced.summaries), by_run(expected.summaries)
     assert different == {}
+
+
+CANARY = "a canary in a mine"
+
+
+def test_no_canary_is_in_what_a_worker_keeps_and_writes(
+    recorded_runs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    folder = recorded_runs / "spans" / "frameworks"
+    left = set()
+    for name in json.loads((folder / "expected.json").read_text()):
+        spans = [with_canaries(span, CANARY) for span in load(folder / f"{name}.jsonl")]
+        log, store = log_of(spans, 0.1), dict[bytes, bytes]()
+        with snapshots("all"):
+            worker = WorkerHere(Produced.nothing(), store, 0)
+            while worker.partition.position < len(log):
+                worker.take(log)
+                worker.commit()
+                if CANARY in str(kept(store)) or CANARY.encode() in b"".join(store.values()):
+                    left.add(name)
+            finish(worker, log)
+        if CANARY in str(worker.produced):
+            left.add(name)
+    assert left == set()
+    assert CANARY not in caplog.text

@@ -219,6 +219,7 @@ def test_a_run_is_ended_when_nothing_was_heard_of_it(here) -> None:
     here.runs.expire(30.1 + IDLE)
     [ended] = here.sink.ends
     assert (ended.run, ended.outcome, ended.reason) == ("r", "unknown", "idle")
+    assert ended.evicted
     here.runs.expire(100.1)
     assert here.sink.of("old") == ["start", "a3", "end"]
     assert here.forgotten == ["r", "old"]
@@ -241,6 +242,7 @@ def test_one_run_too_many_ends_the_one_idle_for_longest() -> None:
     here.take(start(run="d"))
     assert here.sink.of("a") == ["start", "a1", "end"]
     assert [ended.reason for ended in here.sink.ends] == ["too many runs"] * 2
+    assert all(ended.evicted for ended in here.sink.ends)
 
 
 def test_more_than_a_thousand_do_not_wait(here) -> None:

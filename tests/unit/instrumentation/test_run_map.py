@@ -51,7 +51,7 @@ def test_one_run_too_many_ends_the_one_idle_for_longest() -> None:
     runs.enter("inside", RunScope(second))
     runs.seen(first)
     third = opened(runs, "3")
-    assert second.ended == {"outcome": "unknown", "reason": "too many runs"}
+    assert second.ended == {"outcome": "unknown", "reason": "too many runs", "evicted": True}
     assert first.ended is third.ended is None
     assert runs.find("inside") is None
     assert len(runs) == 2
@@ -65,7 +65,7 @@ def test_an_idle_run_is_ended_when_the_next_one_opens() -> None:
     runs.seen(second)
     clock.advance(4.0)
     opened(runs, "3")
-    assert first.ended == {"outcome": "unknown", "reason": "idle"}
+    assert first.ended == {"outcome": "unknown", "reason": "idle", "evicted": True}
     assert second.ended is None
 
 

@@ -38,7 +38,7 @@ class Checkpointer:
     """Stores checkpoints."""
 
 
-NOT_RESUMED = {"outcome": "unknown", "reason": "not resumed"}
+NOT_RESUMED = {"outcome": "unknown", "reason": "not resumed", "evicted": False}
 
 
 @pytest.mark.parametrize(
@@ -113,12 +113,14 @@ def test_runs_are_bounded_by_number_and_by_time() -> None:
     first, second, third = (Run(key) for key in "abc")
     for run in (first, second, third):
         runs.add(run)
-    assert first.ending == {"outcome": "unknown", "reason": "too many runs"}
+    assert first.ending == {"outcome": "unknown", "reason": "too many runs", "evicted": True}
     assert not runs.is_idle(second)
     clock.advance(61.0)
     assert runs.is_idle(second)
     runs.add(Run("d"))
-    assert second.ending == third.ending == {"outcome": "unknown", "reason": "idle"}
+    assert (
+        second.ending == third.ending == {"outcome": "unknown", "reason": "idle", "evicted": True}
+    )
     assert len(runs) == 1
 
 

@@ -16,7 +16,7 @@ import pytest
 import tidegauge
 from support.requirements import needs
 from tidegauge import testing
-from tidegauge.cli.price_file import read_prices
+from tidegauge.cli.command_settings import read_prices
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step
 from tidegauge.pipeline import EngineSink

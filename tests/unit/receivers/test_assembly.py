@@ -494,6 +494,7 @@ def test_a_run_whose_root_never_ends_expires_as_unknown() -> None:
         assert [(event.outcome, event.reason) for event in live.listener.ended] == [
             ("unknown", "idle")
         ]
+        assert live.engine.snapshot().evicted_runs == 1
         assert len(live.assembly) == live.assembly.open_runs == 0
 
 

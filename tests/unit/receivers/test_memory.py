@@ -187,6 +187,7 @@ def test_beyond_the_limit_what_is_idle_for_longest_ends() -> None:
     ended = [one for one in listener.ended if one.reason == "too many runs"]
     started = [one.run for one in listener.started if one.run != f"{busy[0].trace_id:032x}"]
     assert len(ended) > 10
+    assert seen.pipeline.engine.snapshot().evicted_runs == len(ended)
     assert [one.run for one in ended] == started[: len(ended)]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from support.fleet_log import DIGESTS, spans_message, spans_of
 from support.wire_runs import WireRun, request
-from tidegauge.fleet.fields import MessageError
+from tidegauge.fleet.message_json import MessageError
 from tidegauge.fleet.otlp_messages import from_otlp
 
 RUN = WireRun(3)

@@ -272,7 +272,7 @@ def test_a_time_without_a_zone_is_universal_time() -> None:
             "calls[0].error is a number; use true, false or null",
         ),
         (line(type="end", run="r", success="yes"), "success is a string; use true, false or null"),
-        (line(type="end", run="r", children=[1]), "children is a list; use a list of texts"),
+        (line(type="end", run="r", children=[1]), "children is a list; use a list of strings"),
         (line(type="end", run="r", reason=1), "reason is a number; use a string"),
     ],
 )

@@ -24,12 +24,12 @@ from tidegauge.events import (
 )
 from tidegauge.safety.critical import interrupted
 from tidegauge.safety.guard import internal_errors
-from tidegauge.streaming_metrics import Exploration, SuccessRate, update_plan
+from tidegauge.streaming_metrics import Exploration, SuccessRate, registry
 from tidegauge.streaming_metrics import run as run_module
 from tidegauge.streaming_metrics.engine import Engine
 from tidegauge.streaming_metrics.registry import RUNS
 from tidegauge.streaming_metrics.run import MeasuredRun
-from tidegauge.streaming_metrics.run_report import GroupKey
+from tidegauge.streaming_metrics.snapshot import GroupKey
 from tidegauge.testing import SteppedClock
 
 
@@ -93,6 +93,14 @@ class TestBounds:
         assert active(engine) == ["busy"]
         assert engine.snapshot().evicted_runs == 1
         assert issue(engine, "idle") is None
+
+    def test_a_run_that_its_adapter_evicts_is_counted_too_and_once(self):
+        engine = Engine()
+        for run, evicted in (("a", True), ("b", False)):
+            start(engine, run)
+            for _ in range(2):
+                engine.run_ended(RunEnded(run=run, outcome="unknown", evicted=evicted))
+        assert engine.snapshot().evicted_runs == 1
 
     def test_a_stopped_run_that_goes_idle_was_stopped(self):
         clock = SteppedClock()
@@ -888,7 +896,7 @@ def test_a_metric_that_keeps_only_sums_fails_once_a_run(monkeypatch) -> None:
         dataclasses.replace(one, observed=broken) if one.name == "step_seconds" else one
         for one in RUNS
     ]
-    monkeypatch.setattr(update_plan, "RUNS", tuple(metrics))
+    monkeypatch.setattr(registry, "RUNS", tuple(metrics))
     engine = Engine(clock=None)
     start(engine)
     for _ in range(3):

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from tidegauge.streaming_metrics.contrast import Split
 from tidegauge.streaming_metrics.records import FinishedRun
-from tidegauge.streaming_metrics.split import Split
 from tidegauge.streaming_metrics.success import SuccessRate
 
 

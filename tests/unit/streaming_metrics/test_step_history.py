@@ -17,8 +17,7 @@ from tidegauge.events import (
 )
 from tidegauge.streaming_metrics import Engine, EventLog, StaleScore
 from tidegauge.streaming_metrics.digested import MAX_CONTENT
-from tidegauge.streaming_metrics.event_log import MAX_ENDED, MAX_EVENTS
-from tidegauge.streaming_metrics.step_history import MAX_STEPS, HistoryStep
+from tidegauge.streaming_metrics.step_history import MAX_ENDED, MAX_EVENTS, MAX_STEPS, HistoryStep
 
 
 class Watched:

@@ -6,7 +6,7 @@ from statistics import NormalDist
 
 import pytest
 
-from tidegauge.streaming_metrics.student import student_quantile
+from tidegauge.streaming_metrics.contrast import student_quantile
 
 TABLE = {  # degrees of freedom: quantiles at 0.9, 0.975, 0.995
     1: (3.078, 12.706, 63.657),

@@ -8,7 +8,7 @@ import pytest
 
 from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step, ToolDeclaration
 from tidegauge.streaming_metrics import Engine
-from tidegauge.streaming_metrics.wording import MAX_CHARACTERS, words_of
+from tidegauge.streaming_metrics.fingerprint import MAX_CHARACTERS, words_of
 
 
 def words(arguments: object, action: str = "search") -> frozenset[int]:

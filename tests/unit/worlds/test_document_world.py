@@ -8,7 +8,7 @@ import pytest
 
 from tidegauge.events import CallResult, Outcome, RunStarted, Step
 from tidegauge.streaming_metrics import Engine
-from tidegauge.streaming_metrics.run_report import RunReport
+from tidegauge.streaming_metrics.snapshot import RunReport
 from tidegauge.worlds import SCRIPTS, Desk, DocumentWorld, ScriptMaker, ToolFailed, play
 
 SEEDS = range(20)

@@ -11,8 +11,8 @@ import pytest
 from support.drawn_grid import drawn
 from tidegauge.events import Identity, Task
 from tidegauge.worlds import GRID_AGENTS, GridWorld, Recording, TaskGraph
-from tidegauge.worlds.grid import Cell
-from tidegauge.worlds.grid_agents import (
+from tidegauge.worlds.grid import (
+    Cell,
     distances,
     exploiter,
     explorer,

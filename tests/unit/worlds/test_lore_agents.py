@@ -18,7 +18,7 @@ from tidegauge.worlds import (
     code_task,
     document_task,
 )
-from tidegauge.worlds.lore_agents import (
+from tidegauge.worlds.lore import (
     CodeNotes,
     DocumentNotes,
     halter,

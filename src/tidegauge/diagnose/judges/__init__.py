@@ -7,17 +7,19 @@ is a score or the reason why there is none.
 """
 
 from tidegauge.diagnose.competency_scores import Agreement, agreement, agreements
-from tidegauge.diagnose.judges.competencies import COMPETENCIES, LABELS, Rubric, rubric_named
-from tidegauge.diagnose.judges.cost import Estimate, Price
 from tidegauge.diagnose.judges.judgement import JudgedScores, Judgement, JudgementFile
-from tidegauge.diagnose.judges.judging import Judging
+from tidegauge.diagnose.judges.judging import Estimate, Judging, Price
 from tidegauge.diagnose.judges.rubric_judge import (
+    COMPETENCIES,
     FIVE_JUDGES,
+    LABELS,
     Judge,
     NotJudged,
     Question,
+    Rubric,
     RubricJudge,
     Verdict,
+    rubric_named,
 )
 from tidegauge.diagnose.judges.transcript import Transcript, Transcripts
 

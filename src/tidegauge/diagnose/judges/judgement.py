@@ -116,9 +116,6 @@ class JudgementFile:
     Each line is written immediately, so that a killed process loses none. A question is asked
     again only if it failed.
 
-    Args:
-        path: the file; it need not exist.
-
     Raises:
         OSError: the file cannot be read or written.
     """

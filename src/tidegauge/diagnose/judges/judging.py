@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import zlib
 from collections import deque
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from tidegauge.diagnose.judges.judgement import Judgement, JudgementKey, key_of
@@ -16,10 +18,12 @@ from tidegauge.diagnose.judges.rubric_judge import FIVE_JUDGES, Judge, NotJudged
 from tidegauge.diagnose.judges.transcript import Transcript
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import RunStarted
+from tidegauge.safety.critical import defer, here, interrupted, reset_after_fork
 from tidegauge.safety.guard import guarded
 
 if TYPE_CHECKING:
     from langchain_core.language_models.chat_models import BaseChatModel
+
 
 OnJudgement = Callable[[Transcript, Judgement], object]
 """Receives each judgement."""
@@ -35,12 +39,6 @@ def judged(judge: Judge, transcript: Transcript, client: ModelClient, model: str
     """Judge a run: a score, or the reason why there is none.
 
     An invalid answer is sent back once, with the error.
-
-    Args:
-        judge: asks the question and reads the answer.
-        transcript: the run.
-        client: calls the model.
-        model: name of the model.
     """
     verdict: Verdict | None = None
     error: str | None = None
@@ -103,14 +101,12 @@ class Judging:
         model: any chat model of LangChain; contents of runs go only to it.
         judges: the judges; default: one for each of the five competencies.
         share: share of the runs that are judged, selected by their ids.
-        concurrency: number of runs that are judged concurrently.
         max_waiting: limit of waiting runs; further ones are dropped and counted.
-        timeout: seconds, as of :class:`~tidegauge.diagnose.judges.model_client.ModelClient`.
-        attempts: as of :class:`~tidegauge.diagnose.judges.model_client.ModelClient`.
-        pause: as of :class:`~tidegauge.diagnose.judges.model_client.ModelClient`.
-        requests_per_minute: as of :class:`~tidegauge.diagnose.judges.model_client.ModelClient`.
         name: name of the model, if the model has none.
-        known: questions with a known judgement.
+        known: what was judged before, and is not judged again.
+
+    ``timeout``, ``attempts``, ``pause`` and ``requests_per_minute`` are those of a
+    :class:`~tidegauge.diagnose.judges.model_client.ModelClient`.
 
     Attributes:
         judges: the judges.
@@ -159,15 +155,14 @@ class Judging:
             attempts=attempts,
             pause=pause,
             requests_per_minute=requests_per_minute,
-            closing=self._closing,
         )
         self._share = share
         self._concurrency = concurrency
         self._max_waiting = max_waiting
         self._known = known
         self._listeners: list[OnJudgement] = []
-        self._process = os.getpid()
-        self._renew()
+        self._begin()
+        reset_after_fork(self)
 
     @property
     def usage(self) -> Usage:
@@ -187,83 +182,106 @@ class Judging:
         """Queue a run for judging; returns whether it was queued.
 
         Args:
-            transcript: the run.
             wait: wait for room in the queue instead of dropping the run.
         """
-        if self._process != os.getpid():
-            self._renew()
-        with self._changed:
-            if wait:
+        if wait:
+            with self._changed:
                 self._changed.wait_for(self._has_room)
+        # Arithmetic, and a queue written in C: an agent that ends a run waits for no judge, and
+        # may be interrupted here.
+        with here.critical, self._lock:
             if self._closing.is_set():
                 self.dropped["closed"] += 1
                 return False
             if not self._has_room():
                 self.dropped["queue_full"] += 1
                 return False
+            self._wake.put(None)
             self._waiting.append(transcript)
-            self._start()
-            self._changed.notify_all()
+        self._start()
         return True
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until all submitted runs are judged; returns whether they are.
-
-        Args:
-            seconds: time limit.
-        """
-        if self._process != os.getpid():
-            return True  # they were submitted in the process before a fork
+        """Wait until all submitted runs are judged; returns whether they are."""
+        if self._waiting:
+            self._start()  # none may have been started for them
         with self._changed:
-            return self._changed.wait_for(
-                lambda: not self._waiting and not self._in_work, timeout=seconds
-            )
+            return self._changed.wait_for(self._is_idle, timeout=seconds)
 
     def close(self, seconds: float = 5.0) -> None:
         """Judge waiting runs for at most ``seconds``, then drop and count the rest."""
         self.wait(seconds)
         self._closing.set()
-        if self._process == os.getpid():
-            with self._changed:
-                self.dropped["closed"] += len(self._waiting) + self._in_work
-                self._waiting.clear()
-                self._changed.notify_all()
+        with here.critical, self._lock:
+            self.dropped["closed"] += len(self._waiting) + self._in_work
+            self._waiting.clear()
+        for _ in range(self._concurrency):
+            self._wake.put(None)
+        self._notify()
 
     def _has_room(self) -> bool:
         return len(self._waiting) < self._max_waiting or self._closing.is_set()
 
-    def _renew(self) -> None:
-        """Start without state: a forked process has no threads, and locks in any state."""
+    def _is_idle(self) -> bool:
+        with here.critical, self._lock:
+            return not self._waiting and not self._in_work
+
+    def _begin(self) -> None:
         self.dropped = {"queue_full": 0, "closed": 0}
-        self._client = self._new_client()
+        self._client = self._new_client(closing=self._closing)
+        # Re-entrant: a signal handler may submit a run in the middle of this.
+        self._lock = threading.RLock()  # of all that follows
         self._waiting: deque[Transcript] = deque()
         self._in_work = 0
-        self._changed = threading.Condition()  # notified when a run is queued, taken, or judged
         self._threads: list[threading.Thread] = []
-        self._process = os.getpid()
+        self._wake: SimpleQueue[None] = SimpleQueue()  # has something for each run that waits
+        self._changed = threading.Condition()  # notified when a run is taken or judged
+
+    def _reset_after_fork(self) -> None:
+        """The child judges what it submits, unless it was closed."""
+        closed = self._closing.is_set()
+        self._closing = threading.Event()
+        if closed:
+            self._closing.set()
+        self._begin()
 
     def _start(self) -> None:
-        """Start another thread, up to the limit."""
-        if len(self._threads) < self._concurrency:
-            thread = threading.Thread(target=self._work, name="tidegauge-judge", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        """Start another thread, up to the limit, and in place of those that could not start."""
+        if interrupted():  # maybe a start, which holds locks of Python
+            defer(self._start)
+            return
+        with here.critical, self._lock:
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
+            if len(self._threads) < self._concurrency and not self._closing.is_set():
+                thread = threading.Thread(target=self._work, name="tidegauge-judge", daemon=True)
+                with suppress(RuntimeError):  # the system has no more: with the next run
+                    thread.start()
+                    self._threads.append(thread)
 
     def _work(self) -> None:
+        with here.critical, self._lock:
+            if threading.current_thread() not in self._threads:
+                return  # an exception has interrupted its start, and there is another one
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._closing.is_set())
-                if not self._waiting:
+            self._wake.get()
+            with here.critical, self._lock:
+                if self._closing.is_set():
                     return
+                if not self._waiting:
+                    continue
                 transcript = self._waiting.popleft()
                 self._in_work += 1
-                self._changed.notify_all()
+            self._notify()
             try:
                 self._judge(transcript)
             finally:
-                with self._changed:
+                with here.critical, self._lock:
                     self._in_work -= 1
-                    self._changed.notify_all()
+                self._notify()
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     @guarded("judging", default=None)
     def _judge(self, transcript: Transcript) -> None:
@@ -275,3 +293,79 @@ class Judging:
             judgement = judged(judge, transcript, self._client, self.model)
             for listener in self._listeners:
                 listener(transcript, judgement)
+
+
+CHARACTERS_PER_TOKEN: Final = 4
+"""Characters per token of a question: about right for English and code, too high for others."""
+
+ANSWER_TOKENS: Final = 150
+"""Tokens of an answer. A model that reasons first writes many times more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """The price of a model, in any currency.
+
+    Args:
+        input: price of a million input tokens.
+        output: price of a million output tokens.
+
+    >>> Price(input=3.0, output=15.0).of(input_tokens=200_000, output_tokens=10_000)
+    0.75
+    """
+
+    input: float
+    output: float
+
+    def of(self, *, input_tokens: float, output_tokens: float) -> float:
+        """The price of these tokens."""
+        return (input_tokens * self.input + output_tokens * self.output) / 1_000_000
+
+    def of_usage(self, usage: Usage) -> float:
+        """The price of the reported usage."""
+        return self.of(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+
+
+class Estimate:
+    """Estimates the cost of judging runs, without a model.
+
+    Each question counts once. An invalid answer costs another question of about the same length.
+
+    Attributes:
+        runs: number of runs.
+        questions: prompts to send.
+        known_questions: questions that were answered before.
+        not_judged: questions that are not asked because there is nothing to judge.
+        input_tokens: tokens of the prompts, at :data:`CHARACTERS_PER_TOKEN`.
+        cut_runs: runs with omitted steps.
+    """
+
+    def __init__(
+        self, judges: Sequence[Judge], model: str, known: Container[JudgementKey] = ()
+    ) -> None:
+        self.runs = self.questions = self.known_questions = 0
+        self.not_judged = self.input_tokens = self.cut_runs = 0
+        self._judges = judges
+        self._model = model
+        self._known = known
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens of the answers, at :data:`ANSWER_TOKENS` each."""
+        return self.questions * ANSWER_TOKENS
+
+    def add(self, transcript: Transcript) -> None:
+        """Add a run."""
+        self.runs += 1
+        self.cut_runs += bool(transcript.left_out_steps)
+        for judge in self._judges:
+            if key_of(transcript.run, judge, self._model) in self._known:
+                self.known_questions += 1
+                continue
+            question = judge.ask(transcript)
+            if not isinstance(question, Question):
+                self.not_judged += 1
+                continue
+            self.questions += 1
+            characters = len(question.system) + len(question.text)
+            self.input_tokens += -(-characters // CHARACTERS_PER_TOKEN)

@@ -170,11 +170,7 @@ class Transcript:
         return bool(self._digests and not self._readable)
 
     def lines(self, *, observations: bool = True) -> Iterator[str]:
-        """A line of JSON for each step, and one for each range of omitted steps.
-
-        Args:
-            observations: whether to show what the agent saw and what came back.
-        """
+        """A line of JSON for each step, and one for each range of omitted steps."""
         expected = 0
         for step in self.steps:
             if step.index != expected:
@@ -183,12 +179,7 @@ class Transcript:
             expected = step.index + 1
 
     def issue(self, event: Step, index: int | None = None) -> int:
-        """Add an issued step; returns its index.
-
-        Args:
-            event: the step.
-            index: its index; default: the next one.
-        """
+        """Add an issued step; returns its index."""
         state = None if event.state is ABSENT else _text(event.state)
         calls = [
             (writable(call.action), None if call.arguments is None else _arguments(call.arguments))
@@ -313,11 +304,8 @@ class Transcripts:
     """Writes the transcripts of active runs; a :class:`~tidegauge.events.StepSink`.
 
     Args:
-        on_finished: receives the transcript of an ended run.
         wanted: whether to write a transcript of a run; default: of every run.
         max_runs: limit of open transcripts; one more evicts the oldest. ``None``: no limit.
-        room: limit of the characters of all steps.
-        content_characters: limit of the characters of one content.
 
     Attributes:
         evicted: number of transcripts evicted before the end of their run.
@@ -352,6 +340,7 @@ class Transcripts:
     def _reset_after_fork(self) -> None:
         self._lock = threading.Lock()
         self._open.clear()
+        self.evicted = 0
 
     def run_started(self, event: RunStarted) -> None:
         """A run started; an open run of the same id ends."""
@@ -368,12 +357,7 @@ class Transcripts:
             self._on_finished(before)
 
     def step_issued(self, event: Step, index: int | None = None) -> Decision:
-        """An action was issued; the decision has only the step's index.
-
-        Args:
-            event: the step.
-            index: its index; default: the next one.
-        """
+        """An action was issued; the decision has only the step's index."""
         transcript = self._open.get(event.run)
         if transcript is None:
             return Decision()
@@ -384,7 +368,6 @@ class Transcripts:
         """A run comes back from elsewhere: drop its transcript if something happened there.
 
         Args:
-            run: id of the run.
             steps: its steps.
             completed: those that have a result.
         """

@@ -1,9 +1,8 @@
 """The report: one self-contained HTML page about recorded runs.
 
 :func:`~tidegauge.diagnose.report.page_data.contents` collects the data and
-:func:`~tidegauge.diagnose.report.page.page` writes the page.
-:mod:`~tidegauge.diagnose.report.word_clouds` and :mod:`~tidegauge.diagnose.report.action_map`
-compute two of its parts.
+:func:`~tidegauge.diagnose.report.page_data.page` writes the page.
+:mod:`~tidegauge.diagnose.report.word_clouds` computes its clouds and its map.
 
 Needs ``pip install '.[report]'``.
 """

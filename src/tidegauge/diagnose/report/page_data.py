@@ -1,24 +1,193 @@
-"""The data of the report: runs, groups, tasks, curves and graphs of places."""
+"""The report: its data (runs, groups, tasks, curves, graphs of places), and the page with them.
+
+The page is one HTML file without requests and with its own scripts only. A content security policy
+allows these by their hashes. The chart library and the recorded contents are compressed data in the
+page. Scripts show contents by ``textContent`` only, so they are never markup.
+
+Sources: TIDE (profiles of agents, pairs of memory arms); figures 1 and 4a of Exploration and
+Exploitation Errors Are Measurable for Language Model Agents, E&E (arXiv 2604.13151).
+"""
 
 from __future__ import annotations
 
+import base64
+import gzip
+import hashlib
+import math
+import re
+import statistics
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import pairwise
+from importlib.resources import files
+from itertools import combinations, pairwise
 from typing import Any, Final, TypeAlias
 
 import networkx as nx
+import orjson
 
 from tidegauge.diagnose.competency_scores import CompetencyScore, overall_scores
 from tidegauge.diagnose.recorded_run import ReportedRun, ReportedStep, fields_of
-from tidegauge.diagnose.report.action_map import Embedder, action_map, tf_idf
-from tidegauge.diagnose.report.agent_profiles import memory_pairs, profiles
-from tidegauge.diagnose.report.exploring import error_fits, exploration_fractions
-from tidegauge.diagnose.report.word_clouds import word_clouds
+from tidegauge.diagnose.report.word_clouds import Embedder, action_map, tf_idf, word_clouds
 from tidegauge.streaming_metrics import AUV, GroupKey, GroupSnapshot, LoopRatio, SuccessCurve
-from tidegauge.streaming_metrics.student import student_quantile
+from tidegauge.streaming_metrics.contrast import contrast, student_quantile
+
+PARTS: Final = 10
+"""Parts of equal length into which a run is divided."""
+
+_LEAST_GROUPS: Final = 3
+
+
+def exploration_fractions(runs: Sequence[ReportedRun]) -> list[float | None] | None:
+    """Share of the steps that entered a new place, in each tenth of the runs (E&E, figure 4a).
+
+    Runs that report no places are left out; ``None`` if all are.
+    """
+    entered, steps = [0] * PARTS, [0] * PARTS
+    for run in runs:
+        if run.report.frontier is None:
+            continue
+        for index, new in enumerate(_new_places(run)):
+            part = index * PARTS // len(run.steps)
+            steps[part] += 1
+            entered[part] += new
+    if not any(steps):
+        return None
+    return [new / of if of else None for new, of in zip(entered, steps, strict=True)]
+
+
+def _new_places(run: ReportedRun) -> list[bool]:
+    """Whether each step led to a place where the run had not been."""
+    seen: set[str] = set()
+    first = []
+    for step in run.steps:
+        first.append(step.place not in seen)
+        seen.add(step.place)
+    # A step has the place before it, so the next step shows where it led. Where the last one led is
+    # known from the number of places.
+    last = (run.report.distinct_places or 0) > len(seen)
+    return [*first[1:], last] if first else []
+
+
+def error_fits(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """How the success rate depends on the logarithm of an error (E&E, figure 1).
+
+    A straight line through the agents of a task group, or their memory arms, by least squares:
+    success = slope x log10(error) + intercept, and the share R2 of the variance that it explains.
+    Groups without an error, or with one of 0, are left out, because they have no logarithm. At
+    least three groups with different errors are needed.
+    """
+    fits = []
+    for task_group in dict.fromkeys(group["task_group"] for group in groups):
+        own = [group for group in groups if group["task_group"] == task_group]
+        for kind in ("exploration_error", "exploitation_error"):
+            points = [
+                (math.log10(group[kind]), group["success_rate"])
+                for group in own
+                if group[kind] and group["success_rate"] is not None
+            ]
+            errors = [error for error, _ in points]
+            if len(points) < _LEAST_GROUPS or len(set(errors)) == 1:
+                continue
+            rates = [rate for _, rate in points]
+            line = statistics.linear_regression(errors, rates)
+            flat = len(set(rates)) == 1
+            fits.append(
+                {
+                    "task_group": task_group,
+                    "error": kind.removesuffix("_error"),
+                    "groups": len(points),
+                    "slope": line.slope,
+                    "intercept": line.intercept,
+                    "r2": None if flat else statistics.correlation(errors, rates) ** 2,
+                }
+            )
+    return fits
+
+
+_ON, _OFF = "on", "off"
+
+
+def profiles(groups: Iterable[GroupSnapshot]) -> list[dict[str, Any]]:
+    """AUV, 1 - loop ratio and memory index of each agent, also from 0 to 1 within its task group.
+
+    An axis goes from the lowest to the highest agent of the task group; it is ``None`` where it was
+    not measured, or where all agents are equal. Only task groups of several agents have profiles.
+
+    Source: TIDE (arXiv 2602.02196), figure 9 and appendix C.6.
+    """
+    agents: dict[tuple[str, str], list[GroupSnapshot]] = {}
+    for group in groups:
+        agents.setdefault((group.key.task_group, group.key.agent), []).append(group)
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for (task_group, agent), members in agents.items():
+        rows.setdefault(task_group, []).append(
+            {"task_group": task_group, "agent": agent, **_measured(members)}
+        )
+    several = [own for own in rows.values() if len(own) > 1]
+    for own in several:
+        for axis in ("auv", "no_loops", "memory_index"):
+            known = [row[axis] for row in own if row[axis] is not None]
+            low, high = min(known, default=0.0), max(known, default=0.0)
+            for row in own:
+                value = row[axis]
+                flat = value is None or high == low
+                row[f"{axis}_scaled"] = None if flat else (value - low) / (high - low)
+    return [row for own in several for row in own]
+
+
+def memory_pairs(groups: Iterable[GroupSnapshot]) -> list[dict[str, Any]]:
+    """The difference in AUV of any two memory arms of an agent in a task group, with its interval.
+
+    Of the arms ``on`` and ``off`` it is the memory index. There may be others, such as window
+    sizes.
+    """
+    arms: dict[tuple[str, str], dict[str, AUV]] = {}
+    for group in groups:
+        if group.key.memory is not None:
+            own = arms.setdefault((group.key.task_group, group.key.agent), {})
+            own[group.key.memory] = group.finished.of(AUV)
+    return [
+        {
+            "task_group": task_group,
+            "agent": agent,
+            "arm": arm,
+            "against": against,
+            "auv": own[arm].value,
+            "auv_against": own[against].value,
+            "value": difference.value,
+            "low": difference.low,
+            "high": difference.high,
+        }
+        for (task_group, agent), own in arms.items()
+        for arm, against in _pairs(own)
+        if (difference := contrast(own[arm], own[against])) is not None
+    ]
+
+
+def _pairs(arms: Iterable[str]) -> list[tuple[str, str]]:
+    """All pairs of arms; the arm without memory comes second."""
+    ordered = sorted(arms, key=lambda arm: (arm == _OFF, arm))
+    return list(combinations(ordered, 2))
+
+
+def _measured(groups: list[GroupSnapshot]) -> dict[str, float | None]:
+    """The axes of an agent, over its memory arms."""
+    auv, arms = AUV(), {}
+    for group in groups:
+        own = group.finished.of(AUV)
+        auv.merge(own)
+        arms[group.key.memory] = own
+    steps = sum(group.totals.steps for group in groups)
+    loop_steps = sum(sum(group.totals.loop_steps.values()) for group in groups)
+    index = contrast(arms[_ON], arms[_OFF]) if {_ON, _OFF} <= arms.keys() else None
+    return {
+        "auv": auv.value,
+        "no_loops": 1 - loop_steps / steps if steps else None,
+        "memory_index": None if index is None else index.value,
+    }
+
 
 _CONFIDENCE = 0.95
 _MAX_TURNS = 200
@@ -165,10 +334,8 @@ def contents(
     """All data of the page except the recorded lines.
 
     Args:
-        runs: all runs.
         groups: all groups, with their entries of ``replay --json``.
         memory_index: as in ``replay --json``.
-        scores: judged scores of the runs.
         with_contents: whether to include words of tasks, arguments and states. Without them there
             is only the word cloud of action names, and no map.
         embed: embeds the actions of the map.
@@ -267,3 +434,89 @@ def _redacted(run: ReportedRun) -> ReportedRun:
     """The run with only the names of its actions."""
     steps = [replace(step, arguments="", label="") for step in run.steps]
     return ReportedRun(run.report, "", steps, run.lines)
+
+
+_SCRIPTS: Final = (
+    "text.js",
+    "store.js",
+    "selection.js",
+    "address.js",
+    "find.js",
+    "charts.js",
+    "tables.js",
+    "overview.js",
+    "runs.js",
+    "patterns.js",
+    "scores.js",
+    "run.js",
+    "compare.js",
+    "report.js",
+)
+"""Classic scripts, in the order of their dependencies."""
+
+_MAPS_STYLE: Final = re.compile(
+    r'getElementById\("([0-9a-f]{64})"\)\)\{var \w+=document\.createElement\("style"\)'
+)
+"""The chart library adds a style sheet for geographic maps, unless an element with this id exists.
+The page draws no such maps, and the policy would forbid the style sheet."""
+
+_POLICY: Final = (
+    "default-src 'none'",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "img-src data: blob:",
+)
+
+
+def page(data: Mapping[str, Any], lines: Iterable[bytes]) -> str:
+    """The page as text, of the result of :func:`contents` and the lines of all runs."""
+    library = _plotly()
+    scripts = [_shared("theme.js"), *(_own(name) for name in _SCRIPTS)]
+    style = _shared("theme.css") + _own("report.css")
+    policy = "; ".join(
+        [
+            *_POLICY,
+            # The chart library adds an empty style sheet and fills it by script.
+            f"style-src {_hash(style)} {_hash('')}",
+            f"script-src {' '.join(_hash(script) for script in (library, *scripts))}",
+        ]
+    )
+    parts = {
+        "policy": policy,
+        "style": style,
+        "styled": "".join(f'<meta id="{name}" />' for name in _MAPS_STYLE.findall(library)),
+        "library": _packed(library.encode()),
+        "data": _packed(orjson.dumps(data, default=str)),
+        "lines": _packed(b"\n".join(lines)),
+        "scripts": "\n".join(f"<script>{script}</script>" for script in scripts),
+    }
+    text = _own("report.html")
+    for name, part in parts.items():
+        before, mark, after = text.partition(f"<!-- {name} -->")
+        assert mark, name  # noqa: S101
+        text = before + part + after
+    return text
+
+
+def _packed(data: bytes) -> str:
+    """Compressed and base64-encoded, so that it contains no markup."""
+    return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode()
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _own(name: str) -> str:
+    return files(__package__).joinpath("static", name).read_text(encoding="utf-8")
+
+
+def _shared(name: str) -> str:
+    """A file that the live page has, too."""
+    return files("tidegauge._web").joinpath(name).read_text(encoding="utf-8")
+
+
+def _plotly() -> str:
+    """The chart library, from the package plotly."""
+    found = files("plotly").joinpath("package_data", "plotly.min.js")
+    return found.read_text(encoding="utf-8").replace("\r\n", "\n")

@@ -5,7 +5,6 @@
 instrument, to what an exporter sends.
 """
 
-from tidegauge.exporters.otlp.exporter import OtlpExporter
-from tidegauge.exporters.otlp.histograms import HistogramExporter
+from tidegauge.exporters.otlp.exporter import HistogramExporter, OtlpExporter
 
 __all__ = ["HistogramExporter", "OtlpExporter"]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
     from tidegauge.exporters.page.runs import Digest
-    from tidegauge.streaming_metrics.event_log import EventLog
+    from tidegauge.streaming_metrics.step_history import EventLog
 
 _FOLDER: Final = "/page/"
 _HEADERS: Final = [
@@ -170,9 +168,6 @@ def _answer(
     return [body]
 
 
-CHART_PACKAGE: Final = "uplot"
-"""Part of ``tidegauge[page]``. Only its files are used; it is not imported."""
-
 _TYPES: Final = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -190,17 +185,16 @@ _OURS: Final = (
     "runs.js",
     "text.js",
     "icon.svg",
+    # dist/uPlot.iife.min.js and dist/uPlot.min.css of npm's package uplot, version 1.6.32
+    "uplot.js",
+    "uplot.css",
 )
 _SHARED: Final = ("theme.css", "theme.js")  # with the report
-_CHART_LIBRARY: Final = {"uplot.js": "uPlot.iife.js", "uplot.css": "uPlot.min.css"}
 
 
 def file(name: str) -> tuple[str, bytes] | None:
-    """Content type and bytes of one of the page's files; ``None`` if it does not exist.
-
-    Without the chart library its files are empty, which the page shows.
-    """
-    if name not in (*_OURS, *_SHARED, *_CHART_LIBRARY):
+    """Content type and bytes of one of the page's files; ``None`` if it does not exist."""
+    if name not in (*_OURS, *_SHARED):
         return None
     return _TYPES[name[name.rindex(".") :]], _read(name)
 
@@ -209,11 +203,4 @@ def file(name: str) -> tuple[str, bytes] | None:
 def _read(name: str) -> bytes:
     if name in _OURS:
         return files(__package__).joinpath("static", name).read_bytes()
-    if name in _SHARED:
-        return files("tidegauge._web").joinpath(name).read_bytes()
-    package = importlib.util.find_spec(CHART_PACKAGE)  # does not import it
-    for folder in (package.submodule_search_locations or ()) if package is not None else ():
-        path = Path(folder, "static", _CHART_LIBRARY[name])
-        if path.is_file():
-            return path.read_bytes()
-    return b""
+    return files("tidegauge._web").joinpath(name).read_bytes()

@@ -15,9 +15,9 @@ from tidegauge.exporters.page.runs import Digest, Showing, read_ended, read_row,
 from tidegauge.exporters.reading import MAX_LABEL, label_value
 from tidegauge.safety.critical import here, reset_after_fork
 from tidegauge.streaming_metrics.engine import Engine
-from tidegauge.streaming_metrics.event_log import EventLog, LogEvent
 from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.stale_score import StaleScore
+from tidegauge.streaming_metrics.step_history import EventLog, LogEvent
 
 MAX_ROWS: Final = 100
 """Limit of rows in one answer."""

@@ -9,10 +9,10 @@ from typing import Any, Final, Literal, TypeAlias
 from tidegauge.exporters.reading import label_value
 from tidegauge.safety.critical import here
 from tidegauge.streaming_metrics.engine import Held
-from tidegauge.streaming_metrics.event_log import Spent
 from tidegauge.streaming_metrics.loop_ratio import LoopRatio
 from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.run import MeasuredRun
+from tidegauge.streaming_metrics.step_history import Spent
 from tidegauge.streaming_metrics.success import SuccessRate
 from tidegauge.streaming_metrics.trouble import Trouble, troubles_of
 

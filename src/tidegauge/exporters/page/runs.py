@@ -11,14 +11,13 @@ from tidegauge.catalog import RUNBOOKS
 from tidegauge.exporters.page.overview import Fleet, condition_of, main_trouble_of, since_of
 from tidegauge.exporters.reading import label_value, visible
 from tidegauge.safety.critical import here
-from tidegauge.streaming_metrics.event_log import EndedRun
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
 from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.result_streak import ResultStreak
 from tidegauge.streaming_metrics.run import MeasuredRun
-from tidegauge.streaming_metrics.run_report import RunReport
+from tidegauge.streaming_metrics.snapshot import RunReport
 from tidegauge.streaming_metrics.stale_score import StaleScore
-from tidegauge.streaming_metrics.step_history import HistoryStep
+from tidegauge.streaming_metrics.step_history import EndedRun, HistoryStep
 from tidegauge.streaming_metrics.trouble import Trouble
 
 Digest: TypeAlias = Callable[[bytes], str]

@@ -90,4 +90,17 @@ def _encloses(attributes: Attributes) -> bool:
     return False
 
 
-CONVENTION: Final = Convention("LiteLLM", _MARKERS, _encloses, _read, "litellm")
+CONVENTION: Final = Convention(
+    name="LiteLLM",
+    markers=_MARKERS,
+    encloses=_encloses,
+    read=_read,
+    contents=("llm.",),
+    looks_alike=("llm.",),
+    announces={},
+    hints={},
+    shown="`llm.PROVIDER.messages`",
+    written_by="its callback `otel`",
+    scope="litellm",
+    content_markers=_MARKERS,
+)

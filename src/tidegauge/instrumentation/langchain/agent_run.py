@@ -686,7 +686,9 @@ class AgentRun:
             waiting, self.waiting = self.waiting, []
             for inside in waiting:
                 inside.recorded.waiting.discard(inside)
-                inside.end(outcome="unknown", reason="not resumed")
+                inside.end(
+                    outcome="unknown", reason="not resumed", evicted=ending.get("evicted", False)
+                )
 
     def _leave_models(self) -> None:
         """Model calls whose end LangChain did not report are over, too."""

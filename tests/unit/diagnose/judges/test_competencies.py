@@ -7,8 +7,7 @@ import hashlib
 import pytest
 
 from support.judged_runs import run_of
-from tidegauge.diagnose.judges.competencies import COMPETENCIES, rubric_named
-from tidegauge.diagnose.judges.rubric_judge import FIVE_JUDGES, Question
+from tidegauge.diagnose.judges.rubric_judge import COMPETENCIES, FIVE_JUDGES, Question, rubric_named
 from tidegauge.errors import ConfigurationError
 
 KNOWN = {

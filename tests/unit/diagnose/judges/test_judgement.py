@@ -8,9 +8,8 @@ from pathlib import Path
 
 from support.judged_runs import Judged, run_of, verdict
 from tidegauge.diagnose.competency_scores import CompetencyScore, read_scores
-from tidegauge.diagnose.judges.cost import Estimate
 from tidegauge.diagnose.judges.judgement import Judgement, JudgementFile
-from tidegauge.diagnose.judges.judging import Judging
+from tidegauge.diagnose.judges.judging import Estimate, Judging
 from tidegauge.diagnose.judges.rubric_judge import FIVE_JUDGES
 
 SCORE = Judgement(run="r1", competency="self_verification", score=3, applicable=True, reason="so")

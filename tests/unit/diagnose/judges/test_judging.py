@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import httpx
 import openai
 import pytest
 from langchain_core.messages import AIMessage
+from opentelemetry._logs import NoOpLogger
 
+from support.interruptions import moments
 from support.judged_runs import Judged, run_of, verdict
 from support.requirements import needs_fork
 from support.scripted_model import ScriptedChatModel, answers
-from tidegauge.diagnose.judges.competencies import COMPETENCIES, SELF_VERIFICATION, Rubric
 from tidegauge.diagnose.judges.judgement import Judgement
 from tidegauge.diagnose.judges.judging import Judging, judged
 from tidegauge.diagnose.judges.model_client import ModelClient, NoAnswer, model_name
 from tidegauge.diagnose.judges.rubric_judge import (
+    COMPETENCIES,
     FIVE_JUDGES,
+    SELF_VERIFICATION,
     NotJudged,
     Question,
+    Rubric,
     RubricJudge,
     Verdict,
 )
 from tidegauge.diagnose.judges.transcript import Transcript
 from tidegauge.errors import ConfigurationError
-from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
+from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step
+from tidegauge.pipeline.judged_runs import JudgedRuns
+from tidegauge.safety.critical import run_deferred
 
 JUDGE = RubricJudge(SELF_VERIFICATION)
 
@@ -91,9 +99,9 @@ def test_what_is_around_the_answer_does_not_matter(answer: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "fault"),
     [
-        (verdict(score=cast(Any, "good")), "score: "),
+        (verdict(score=cast("Any", "good")), "score: "),
         (verdict(score=True), "score: "),
-        (verdict(score=cast(Any, 2.5)), "score: "),
+        (verdict(score=cast("Any", 2.5)), "score: "),
         (verdict(score=5), "score: "),
         (verdict(score=None, applicable=True), "score is null; use a whole number"),
         (verdict(score=None), "this rubric applies to every run"),
@@ -497,3 +505,81 @@ def test_a_model_is_known_by_its_name() -> None:
     assert model_name(ScriptedChatModel(script=lambda messages: answers(""))) == "scripted-1"
     nameless = ScriptedChatModel(script=lambda messages: answers(""), model_name="")
     assert model_name(nameless) == "ScriptedChatModel"
+
+
+# What interrupts an agent that ends a run.
+
+
+class Measured:
+    """Measures nothing, but takes the calls."""
+
+    def run_started(self, event: RunStarted) -> None: ...
+
+    def run_ended(self, event: RunEnded) -> None: ...
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def sink(judging: Judging) -> JudgedRuns:
+    sink = JudgedRuns(
+        cast("Any", Measured()), judging, NoOpLogger(""), contents=False, max_groups=9
+    )
+    sink.run_started(RunStarted(run="one"))
+    sink.run_started(RunStarted(run="two"))
+    return sink
+
+
+def test_a_handler_may_end_another_run_at_any_moment() -> None:
+    for moment in moments():
+        judging = Judging(Judged(verdict(3)).model, [Brief()], concurrency=2)
+        found = collect(judging)
+        runs = sink(judging)
+        one, two = (partial(runs.run_ended, RunEnded(run=run)) for run in ("one", "two"))
+        moment.during(one, two)
+        run_deferred()
+        assert judging.wait(10)
+        assert {one.run for one in found} == ({"one", "two"} if moment.came else {"one"})
+        judging.close(0)
+
+
+def test_what_a_handler_raises_leaves_judges_that_work() -> None:
+    for moment in moments(raising=True):
+        judging = Judging(Judged(verdict(3)).model, [Brief()])
+        found = collect(judging)
+        with contextlib.suppress(KeyboardInterrupt):
+            moment.during(partial(judging.submit, run_of(3, run="one")), interrupt)
+        assert judging.submit(run_of(3, run="two"))
+        assert judging.wait(10)
+        assert "two" in {one.run for one in found}
+        judging.close(0)
+
+
+def test_an_agent_never_waits_for_who_waits_for_its_judges() -> None:
+    """Not even for the moment in which they look."""
+    judging = Judging(Judged(verdict(3)).model, [Brief()])
+    with judging._changed:
+        thread = threading.Thread(target=judging.submit, args=(run_of(3),), daemon=True)
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
+    assert judging.wait(10)
+    judging.close(0)
+
+
+def test_a_thread_that_cannot_be_started_is_started_with_the_next_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    judging = Judging(Judged(verdict(3)).model, [Brief()])
+    found = collect(judging)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", full)
+        assert judging.submit(run_of(3, run="one"))
+    assert judging.submit(run_of(3, run="two"))
+    assert judging.wait(10)
+    assert [one.run for one in found] == ["one", "two"]
+    judging.close(0)

@@ -278,9 +278,10 @@ def test_a_run_whose_end_never_comes_makes_room(listener):
     clock.advance(61)
     begin()
     assert [ended.reason for ended in listener.ended[1:]] == ["idle", "idle"]
+    assert all(ended.evicted for ended in listener.ended)
     assert len(grouping.runs) == 1
     grouping.close()
-    assert listener.ended[-1].reason == "shutdown"
+    assert (listener.ended[-1].reason, listener.ended[-1].evicted) == ("shutdown", False)
     begin()
     assert len(grouping) == 0
 

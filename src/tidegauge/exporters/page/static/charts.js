@@ -1,9 +1,7 @@
-// Charts by uPlot, where it is installed; without it the page shows numbers alone.
+// Charts by uPlot.
 
 const SHOWN = 40; // steps that are kept of a run, and scores of a sparkline
 const STALE = 5; // up to here the vertical scale always reaches, so that small scores look small
-
-export const installed = () => typeof window.uPlot === "function";
 
 const drawn = new Set();
 document.addEventListener("themechange", () => {
@@ -23,7 +21,6 @@ export class Sparkline {
   constructor(host) {
     this.host = host;
     this.shown = "";
-    if (!installed()) return;
     const xs = Array.from({ length: SHOWN }, (_, index) => index);
     this.chart = new window.uPlot(
       {
@@ -53,7 +50,6 @@ export class Sparkline {
     const shown = `${trouble} ${scores.join()}`;
     if (shown === this.shown) return;
     this.shown = shown;
-    if (!this.chart) return;
     const missing = Array(Math.max(0, SHOWN - scores.length)).fill(null);
     this.chart.setData([this.chart.data[0], [...missing, ...scores]]);
   }
@@ -76,7 +72,6 @@ export class Course {
     this.host = host;
     this.shown = "";
     this.trail = [];
-    if (!installed()) return;
     const axis = (more) => ({
       stroke: () => colour(host, "--quiet"),
       grid: { stroke: () => colour(host, "--rule"), width: 1 },
@@ -137,7 +132,6 @@ export class Course {
   }
 
   show(key, trail, trouble) {
-    if (!this.chart) return;
     const marks = trail.map(({ step, stale, looped, intervention }) => [
       step, stale, looped, intervention,
     ]);

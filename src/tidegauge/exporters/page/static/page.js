@@ -1,6 +1,5 @@
 // Polls the server as often as it allows, and shows the answer. A hidden page does not poll.
 
-import { installed } from "./charts.js";
 import { ChosenRun } from "./chosen.js";
 import { FleetView } from "./fleet.js";
 import { Events } from "./events.js";
@@ -50,13 +49,7 @@ class Page {
     say(at("address"), new URL("metrics", location.href).href);
     document.addEventListener("keydown", (event) => this.pressed(event));
     document.addEventListener("visibilitychange", () => this.soon());
-    this.note();
     this.ask();
-  }
-
-  note() {
-    if (!installed()) say(at("note"), "No charts: pip install '.[page]' in a clone");
-    document.body.classList.toggle("no-charts", !installed());
   }
 
   pressed(event) {
