@@ -271,7 +271,6 @@ def _end_with(scope: CallScope, held: list[Any]) -> Any:
     Call it where ``_end_failed`` handles what it raises.
 
     Args:
-        scope: what is around the call.
         held: the result, which nothing else of ours refers to.
     """
     kind = type(held[0])  # not isinstance, which evaluates a lazy proxy

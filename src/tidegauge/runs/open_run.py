@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import replace
 from functools import partial
+from itertools import zip_longest
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeAlias, cast
 
@@ -34,7 +35,9 @@ from tidegauge.events import (
 )
 from tidegauge.runs.current import get_recorder
 from tidegauge.runs.recorder import RecordedRun
+from tidegauge.runs.task_attempts import Attempts
 from tidegauge.runs.turn_calls import OpenTurns, Turn, TurnCall
+from tidegauge.runs.turns import TurnTracker
 from tidegauge.safety.critical import defer, defer_if_unused, here, interrupted, reset_after_fork
 from tidegauge.safety.guard import guarded, internal_errors, passes
 from tidegauge.tracer import CallFailure, Failed, RequestLabels
@@ -294,7 +297,8 @@ class OpenRun:
         recorded.start()
         reset_after_fork(self)
         self.event = recorded.event
-        context = recorded.context if recorded.owns_span else None
+        spans = recorded.spans
+        context = spans.context if spans.owns_span else None
         self._current = Current(CurrentRun(self), context)
 
     def _reset_after_fork(self) -> None:
@@ -338,7 +342,7 @@ class OpenRun:
         if enforce and recorded.decision.action == "stop":
             self._enforce(recorded, len(step.calls))  # what is refused after a stop is no step
         if self._shares:
-            decision, turn = self._issue(recorded, step, call_ids)
+            decision, turn = cast("SharedRun", self)._issue(recorded, step, call_ids)
         else:
             decision, index = recorded.issue(step)
             turn = Turn([])
@@ -364,10 +368,7 @@ class OpenRun:
         """Report the results of the calls of a step.
 
         Args:
-            returned: the results and errors of the calls, in their order.
-            outcome: all other fields.
             turn: the step's turn; ``None`` takes the index in the outcome, else the last step.
-            enforce: whether a stop is raised here, or at the next step.
             ended: when the calls ended, in nanoseconds since the epoch; ``None``, now.
 
         Raises:
@@ -402,7 +403,8 @@ class OpenRun:
             # Faster than _replace().
             fields = (outcome.run, tuple(results), index) + outcome[3:]  # noqa: RUF005
             if self._shares:
-                decision = self._observe(recorded, turn, made(Outcome, fields), ends)
+                shared = cast("SharedRun", self)
+                decision = shared._observe(recorded, turn, made(Outcome, fields), ends)
             else:
                 decision = recorded.observe(made(Outcome, fields))
         finally:
@@ -414,22 +416,6 @@ class OpenRun:
         if enforce and recorded.decision.action == "stop":
             self._enforce(recorded)
         return decision
-
-    def _issue(
-        self, recorded: RecordedRun, step: Step, call_ids: Sequence[str | None]
-    ) -> tuple[Decision, Turn]:
-        """Report an issued step where an adapter joins calls to turns."""
-        raise NotImplementedError
-
-    def _observe(
-        self,
-        recorded: RecordedRun,
-        turn: Turn | None,
-        outcome: Outcome,
-        ends: Sequence[Returned],
-    ) -> Decision:
-        """Report the results of a step there."""
-        raise NotImplementedError
 
     def _enforce(self, recorded: RecordedRun, calls: int = 0) -> None:
         recorded.enforce(calls=calls)
@@ -524,6 +510,98 @@ class OpenRun:
             held = self._turns.remove(turn)
         if held:
             end_spans(recorded, turn, returned, ended, signals)
+
+
+class SharedRun(OpenRun):
+    """A run of an adapter, as the code inside it sees it.
+
+    Its steps go through the adapter's tracker of turns. Calls that the model chose, and that this
+    code runs, are the chosen calls and no other steps. The adapter opens and ends the run.
+
+    Args:
+        recorded: the run.
+        turns: its turns.
+        stop: raises the deliberate stop, in the adapter's form and only where it may; it is given
+            the number of calls that this refuses.
+        attempts: finds those of the task that the caller is in; ``None``, it is in none.
+
+    Attributes:
+        stop_seen: whether this code was given a decision to stop, and may end the run.
+    """
+
+    _shares = True
+
+    def __init__(
+        self,
+        recorded: RecordedRun,
+        turns: TurnTracker,
+        stop: Callable[[int], None],
+        attempts: Callable[[], Attempts | None] = lambda: None,
+    ) -> None:
+        super().__init__(recorded.event)
+        self._recorded = recorded
+        self._tracker = turns
+        self._stop = stop
+        self._attempts = attempts
+        self.stop_seen = False
+
+    @property
+    def decision(self) -> Decision:
+        """As that of every run; code that reads a stop may end the run."""
+        decision = super().decision
+        self.stop_seen = self.stop_seen or decision.stop
+        return decision
+
+    def start(self) -> None:
+        """The adapter has opened the run."""
+
+    def end(self, error: BaseException | None) -> None:
+        """The adapter ends the run."""
+
+    def release(self) -> None:
+        """The run has ended: close the spans of calls that have not."""
+        recorded, self._recorded = self._recorded, None
+        self.closed = True
+        if recorded is not None:
+            self._decision = recorded.decision
+            for turn in self._turns:
+                self._end_tools(recorded, turn, [])
+
+    def _issue(
+        self, recorded: RecordedRun, step: Step, call_ids: Sequence[str | None]
+    ) -> tuple[Decision, Turn]:
+        ids = zip_longest(step.calls, call_ids[: len(step.calls)])
+        calls = self._tracker.take(step, [call_id for _, call_id in ids], self._attempts())
+        turn = Turn([])  # these calls stay those of their own turn, of which they may be a part
+        turn.calls = calls
+        if calls:
+            turn.decision, turn.step = calls[0].turn.decision, calls[0].turn.step
+        decision = turn.decision or GO_ON
+        self.stop_seen = self.stop_seen or decision.stop
+        return decision, turn
+
+    def _observe(
+        self,
+        recorded: RecordedRun,
+        turn: Turn | None,
+        outcome: Outcome,
+        ends: Sequence[Returned],
+    ) -> Decision:
+        if turn is None:
+            return recorded.observe(outcome)
+        decision = GO_ON
+        for call, result, end in zip_longest(
+            turn.calls, outcome.results[: len(turn.calls)], ends[: len(turn.calls)]
+        ):
+            raised = end is not None and is_a(end[1], BaseException)
+            chosen = call.turn.reported is None  # it may be tried again
+            decision = self._tracker.end(
+                call, result or CallResult(), raised=raised and chosen, outcome=outcome
+            )
+        return decision
+
+    def _enforce(self, recorded: RecordedRun, calls: int = 0) -> None:
+        self._stop(calls)
 
 
 def end_spans(

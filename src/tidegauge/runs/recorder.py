@@ -136,13 +136,6 @@ class Recorder:
         """Open a run: its span, and its record in the sink.
 
         Args:
-            event: what is known of the run.
-            context: parent of its span; ``None`` takes the caller's current context.
-            link: to the span of the run that it continues.
-            external: the span that another instrumentation created for it. Then no spans of ours
-                are created, and events have its context.
-            traced: whether spans are created for it at all.
-            request: whose request it serves.
             extractors: read its calls, if none were configured.
         """
         run = self.make_run(event, extractors)
@@ -156,8 +149,6 @@ class Recorder:
         """A suspended run that the sink has restored: :meth:`RecordedRun.resume` continues it.
 
         Args:
-            event: its start.
-            steps: steps issued.
             trace_id: the trace of its last span; ``None``, it had none.
             span_id: its last span.
         """
@@ -251,11 +242,6 @@ class RecordedRun:
     def span(self) -> Span:
         """The run's span; an invalid one when it could not be opened."""
         return self.spans.span
-
-    @property
-    def owns_span(self) -> bool:
-        """Whether its span is ours, sampled or not: then it must be current while the run works."""
-        return self.spans.owns_span
 
     @property
     def link(self) -> Link | None:
@@ -355,11 +341,6 @@ class RecordedRun:
             self._note(decision)
         return decision
 
-    @property
-    def shows_contents(self) -> bool:
-        """Whether contents are put on its spans."""
-        return self.spans.shows_contents
-
     @guarded("recorder.ended_tool", default=None)
     def ended_tool(
         self,
@@ -376,8 +357,6 @@ class RecordedRun:
         """Make the span of a tool call that is over, for adapters that know its step only then.
 
         Args:
-            name: its tool.
-            call_id: the model's id of the call.
             signals: what the sink said when its step was issued.
             seen: what it said when the result of the step was observed.
             arguments: put on the span only if contents are captured.
@@ -468,12 +447,8 @@ class RecordedRun:
         if self._recorder.acts:
             self._recorder.warn(text)
 
-    def without_end(self, text: str) -> None:
-        """The run is stopped, and goes on."""
-        self._recorder.warn(text)
-
-    def without_delivery(self, text: str) -> None:
-        """The model is asked, and nothing showed it the nudge that waits."""
+    def warn(self, text: str) -> None:
+        """Log a warning, once."""
         self._recorder.warn(text)
 
     def without_blocking(self, text: str) -> None:
@@ -486,7 +461,6 @@ class RecordedRun:
         """The run waits for a person: its span is closed, its record stays open.
 
         Args:
-            reason: why, in one word.
             checkpoint: id of the checkpoint from which it can continue.
         """
         self.spans.end(None, stopped_reason=reason, checkpoint=checkpoint)
@@ -518,12 +492,7 @@ class RecordedRun:
         )
 
     def enforce(self, kind: type[RunStopped] = RunStopped, *, calls: int = 0) -> None:
-        """Raise the deliberate stop, if the policy stops the run.
-
-        Args:
-            kind: its class.
-            calls: how many calls the stop refuses.
-        """
+        """Raise the deliberate stop, if the policy stops the run."""
         error = self.stop_error(kind)
         if error is not None:
             if calls:

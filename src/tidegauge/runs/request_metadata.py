@@ -29,7 +29,6 @@ def run_labels(
     """The ``tidegauge_`` keys of the metadata of an invocation or a trace.
 
     Args:
-        metadata: of the invocation or trace.
         inherited: metadata of the run around it: its labels are not this run's.
 
     >>> run_labels({"tidegauge_agent": "a", "tidegauge_t_max": "30"})

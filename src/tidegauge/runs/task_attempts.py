@@ -109,10 +109,6 @@ class Attempts:
     def load(cls, state: Iterable[Any], trackers: Mapping[str, _Tracker]) -> Attempts:
         """The attempts of a task that another process interrupted.
 
-        Args:
-            state: what the task did.
-            trackers: of the runs that go on, by the ids of the runs.
-
         Raises:
             TypeError, ValueError: the state has another form.
         """
@@ -142,8 +138,6 @@ class Attempts:
         """A turn was made. Called by its tracker, as :meth:`find` and :meth:`take`.
 
         Args:
-            tracker: of its run.
-            turn: the turn.
             itself: whether no task in it made the turn.
         """
         if self._calls < _MAX_CALLS:

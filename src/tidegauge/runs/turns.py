@@ -112,13 +112,7 @@ class TurnTracker:
         """The model chose these calls; none of them runs yet.
 
         Args:
-            chosen: the calls.
-            tokens: tokens of the model's answer.
-            entropy: of the model's answer, in nats per token.
             node: the execution of a graph's node in which it chose; ``None``, no graph.
-            blockable: whether the adapter can answer every one of them without running it.
-            attempts: those of the task in which it chose, or the turns of its first one; ``None``,
-                it is in none.
         """
         first: FirstTurns | None = None
         if isinstance(attempts, list):
@@ -277,12 +271,9 @@ class TurnTracker:
         """A call begins that is one step with the other calls of its group.
 
         Args:
-            name: its name.
             key: the same if it is tried again.
             group: anything that distinguishes it from the groups before and after; ``None``: it
                 belongs to the calls that have begun and not ended, if there are any.
-            arguments: its arguments.
-            place: its place among them, if their order may differ.
         """
         over: list[Turn] = []
         with here.critical, self._lock:
@@ -333,12 +324,9 @@ class TurnTracker:
         """A call begins that runs beside others, in a group that the adapter holds.
 
         Args:
-            group: the group.
-            name: name of the call.
             key: the same if it is tried again after it raised or was interrupted; ``None``, that is
                 not known.
             arguments: its arguments; ``ABSENT``, not known before it ends.
-            place: its place among them.
         """
         with here.critical, self._lock:
             call = group.begin_again(name, arguments, key) if key else None
@@ -371,9 +359,6 @@ class TurnTracker:
         """A call has ended.
 
         Args:
-            call: the call that :meth:`begin` returned.
-            result: its result.
-            raised: whether it raised an exception, so that it may be tried again.
             arguments: its arguments, if they were not known before.
             outcome: what else code inside the run reported of it.
 
@@ -419,7 +404,6 @@ class TurnTracker:
         Args:
             answers: (id of a call, its result) in the model's messages: results of calls that never
                 began, because their tool is unknown or another party refused them.
-            ends: whether the run ends.
 
         Returns:
             Those calls.

@@ -161,13 +161,7 @@ class RunSpans:
         *,
         inside: Span | None = None,
     ) -> Span:
-        """Open the span of a model call.
-
-        Args:
-            request: what the model is asked for.
-            prompt: what it is shown; put on the span only if contents are captured.
-            inside: the tool call that makes it; ``None``, the agent itself.
-        """
+        """Open the span of a model call."""
         attributes = request.attributes()
         conversation = self._attributes.get(names.CONVERSATION_ID)
         if conversation is not None:
@@ -204,12 +198,8 @@ class RunSpans:
         """Close the span of a model call.
 
         Args:
-            span: the span.
-            response: what the call gave, besides contents.
             answer: what the model said; put on the span only if contents are captured.
-            request: what the model was asked for, as far as it was not known at the start.
             prompt: what the model was shown, if that was not known at the start.
-            error: what the call failed with.
         """
         child = self._children.get(id(span))
         begun_with = {} if child is None else child[2]
@@ -273,11 +263,9 @@ class RunSpans:
 
         Args:
             source: where they are looked for.
-            provider: what holds them.
             model: the model of the embeddings by which they are found.
             top_k: how many are wanted at most.
             query: put on the span only if contents are captured.
-            inside: the tool call that makes it; ``None``, the agent itself.
         """
         attributes: Attributes = {names.OPERATION_NAME: names.RETRIEVAL}
         texts = (
@@ -320,12 +308,9 @@ class RunSpans:
         """Open the span of a tool call.
 
         Args:
-            name: the tool.
-            call_id: the model's id of the call.
             signals: what the sink said when the action was issued.
             arguments: put on the span only if contents are captured.
             description: what the tool does; put on the span of its first call in the run.
-            inside: the node that calls it; ``None``, nodes have no spans.
             started: when it began, in nanoseconds since the epoch; ``None``, now.
         """
         if type(name) is not str:
@@ -387,10 +372,8 @@ class RunSpans:
         """Close the span of a tool call.
 
         Args:
-            span: the span.
             result: what the call returned; put on the span only if contents are captured, and it
                 did not fail. Of a call that was abandoned, nothing is known.
-            error: what it failed with.
             ended: when it ended, in nanoseconds since the epoch; ``None``, now.
             signals: what the sink said when the result of its step was observed.
             hand_off: the agent that it hands over to; ``None``, it hands over to none.
@@ -434,7 +417,7 @@ class RunSpans:
 
     @guarded("recorder.start_node", default=INVALID_SPAN)
     def start_node(self, name: str, inside: Span | None = None) -> Span:
-        """Open the span of a node of the agent's graph, which is no operation of the conventions."""
+        """Open the span of a node of a graph, which is no operation of the conventions."""
         attributes: Attributes = {names.NODE_NAME: plain_name(name)}
         span = self._start(span_name("node", name), SpanKind.INTERNAL, attributes, inside)
         self._nodes.add(span.get_span_context().span_id)

@@ -10,12 +10,12 @@ import threading
 from contextlib import suppress
 
 import pytest
+from opentelemetry import context as otel_context
 from opentelemetry import trace
 
 import tidegauge
 from support.span_story import story
 from tidegauge import ConfigurationError, RunStopped
-from tidegauge.runs import open_run
 from tidegauge.runs.open_run import current_run
 from tidegauge.safety.guard import internal_errors
 from tidegauge.streaming_metrics import SuccessRate
@@ -698,7 +698,7 @@ def test_a_tool_runs_though_nothing_can_be_made_current(monkeypatch, name, where
 
     def breaks(now):
         if now == where:
-            monkeypatch.setattr(open_run.otel_context, name, broken)
+            monkeypatch.setattr(otel_context, name, broken)
 
     @tidegauge.tool
     def look():

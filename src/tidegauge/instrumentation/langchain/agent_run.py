@@ -27,13 +27,13 @@ from tidegauge.instrumentation.langchain.parsing import (
 from tidegauge.runs.call_groups import CallGroup
 from tidegauge.runs.open_run import (
     CurrentRun,
+    SharedRun,
     current_run,
     find_current_run,
     next_order,
 )
 from tidegauge.runs.recorder import RecordedRun
 from tidegauge.runs.run_map import RunScope
-from tidegauge.runs.shared_run import SharedRun
 from tidegauge.runs.task_attempts import Attempts, FirstTurns
 from tidegauge.runs.turn_calls import TurnCall
 from tidegauge.runs.turns import TurnTracker
@@ -270,9 +270,9 @@ class AgentRun:
         self.metadata = metadata
         self.identity = agent_identity(metadata)
         self.agent_label, self.agent_name = metadata.get(AGENT), metadata.get(AGENT_NAME)
-        self.span = self.recorded.span if self.recorded.owns_span else None
-        self.traced = self.recorded.calls_wanted
-        self.shows_contents = self.recorded.shows_contents
+        spans = self.recorded.spans
+        self.span = spans.span if spans.owns_span else None
+        self.traced, self.shows_contents = spans.calls_wanted, spans.shows_contents
         self.interrupted = False
         self.checkpoint: str | None = None
         self._order = next_order()
@@ -305,10 +305,6 @@ class AgentRun:
         """Its graph continues, in another invocation.
 
         Args:
-            root: callback id of the new root chain.
-            metadata: what came with it.
-            context: parent of the new span; ``None`` takes the caller's current context.
-            success: says whether the task was solved.
             ends_itself: it is graceful also where it has no middleware.
         """
         self._success = success
@@ -397,7 +393,6 @@ class AgentRun:
 
         Args:
             messages: what it is shown; only the answers at their end are looked at.
-            metadata: what came with the model call.
         """
         node = metadata.get("langgraph_node")
         if type(node) is not str:
@@ -405,7 +400,7 @@ class AgentRun:
         if node is not None and len(self.asking) < _MAX_MODEL_NODES:
             self.asking.add(node)
         if self.recorded.nudge is not None and not self.watched_only:
-            self.recorded.without_delivery(_NO_NUDGE)
+            self.recorded.warn(_NO_NUDGE)
         self.continues = False
         turns = self.turns
         if turns._open.turns or turns._loose is not None or self._rejected:
@@ -414,7 +409,7 @@ class AgentRun:
             if self.ends_itself:
                 self._asked_again += 1
                 if self._asked_again > 1:
-                    self.recorded.without_end(_NO_END)
+                    self.recorded.warn(_NO_END)
             self.enforce()
 
     def leave_model(self, key: int) -> ModelCall | None:
@@ -444,11 +439,6 @@ class AgentRun:
         is not issued. In a sequence, the calls are structured output if a parser comes next.
 
         Args:
-            answer: the model's answer.
-            call: the model call.
-            chain: callback id of the chain that made the model call.
-            attempts: those of the task that it is in, or the turns of its first one; ``None``, it
-                is in none.
             chooser: opens the branches that it is in, and gives the run whose step it is; ``None``,
                 it is in none, and the step is of this run.
             alone: whether it is in none now.
@@ -511,10 +501,6 @@ class AgentRun:
 
     def settle(self, chain: int, by: NodeAnswer = NodeAnswer()) -> int:  # noqa: B008 -- immutable
         """It is known what the calls are that were chosen in a chain: structured output or a step.
-
-        Args:
-            chain: its callback id.
-            by: what its node made of the calls.
 
         Returns:
             How many calls are a step.
@@ -601,11 +587,7 @@ class AgentRun:
         return not self.watched_only and (self.blockable or not self.graceful)
 
     def enforce(self, calls: int = 0) -> None:
-        """Raise the deliberate stop, unless the middleware ends the run gracefully.
-
-        Args:
-            calls: how many calls the stop refuses.
-        """
+        """Raise the deliberate stop, unless the middleware ends the run gracefully."""
         if self.recorded.decision.action == "stop" and not self.watched_only and not self.graceful:
             self._stopped = True
             self.recorded.enforce(STOP, calls=calls)
@@ -613,12 +595,7 @@ class AgentRun:
     def as_current(
         self, tool: TurnCall | None, attempts: Callable[[], Attempts | None]
     ) -> CurrentRun:
-        """The run as the current one of code inside it.
-
-        Args:
-            tool: the tool call that the code is in; ``None``, it is in none.
-            attempts: finds those of the task that the caller is in.
-        """
+        """The run as the current one of code inside it."""
         shared = self.shared
         if shared is None:
             shared = self.shared = SharedRun(self.recorded, self.turns, self.enforce, attempts)
@@ -637,8 +614,6 @@ class AgentRun:
         """A node of its graph begins, which is a step; see ``TurnTracker.gather``.
 
         Args:
-            name: its name.
-            node: what distinguishes it.
             inputs: of a task its arguments, which are its own. Those of a node are all of the
                 state, with what has gathered there: they would make every step a new one.
         """

@@ -224,10 +224,6 @@ class OpenChain(RunScope[AgentRun]):
         """It begins in its parent.
 
         Args:
-            parent: its parent.
-            name: its name.
-            inputs: its input.
-            metadata: what came with it.
             tags: LangChain's tags of it, which mark the steps of a sequence.
         """
         self.name, self.inputs, self.metadata = name, inputs, metadata
@@ -333,7 +329,6 @@ class OpenChain(RunScope[AgentRun]):
         """It ends, and so do the tasks in it. If it is a task that failed, it may be tried again.
 
         Args:
-            failed: whether it ends with an error.
             interrupted: whether it is paused for a person: it begins again when that is over.
         """
         if self._tasks:
@@ -426,7 +421,6 @@ class OpenChain(RunScope[AgentRun]):
         """Make it a call of the fan-out of its parent. A task that is tried again is one call.
 
         Args:
-            name: name of the agent.
             arguments: what the agent received. A node that an edge starts receives the state, which
                 does not say what it is asked: it is compared by what it does, unless it asks
                 an agent with a name.

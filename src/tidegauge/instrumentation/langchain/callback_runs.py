@@ -22,14 +22,17 @@ from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope, Succe
 from tidegauge.instrumentation.langchain.body_context import enter_chain
 from tidegauge.instrumentation.langchain.branches import OpenChain
 from tidegauge.instrumentation.langchain.nested_agents import NestedChain
-from tidegauge.instrumentation.langchain.saved_agent_run import load_agent_run, save_agent_run
 from tidegauge.runs.current import get_recorder
+from tidegauge.runs.recorder import Recorder
 from tidegauge.runs.run_map import RunMap, RunScope
+from tidegauge.runs.task_attempts import Attempts
+from tidegauge.runs.waiting_runs import SavedRun
 from tidegauge.safety.critical import here
 from tidegauge.tracer import RequestLabels
 from tidegauge.values.safe_reading import label
 
 _MAX_POSTPONED: Final = 10_000
+_NO_ROOT: Final = UUID(int=0)
 
 
 class Postponed(NamedTuple):
@@ -98,9 +101,6 @@ class CallbackRuns(RunMap[int, AgentRun]):
         without a name may be an entrypoint, which has the name of its first chain.
 
         Args:
-            chain: its root chain.
-            event: its start.
-            around: where it is invoked, inside another run.
             **given: of :meth:`_begin_run`.
         """
         metadata = chain.metadata
@@ -154,7 +154,6 @@ class CallbackRuns(RunMap[int, AgentRun]):
         """A step begins in a chain: the branches that it is in become runs.
 
         Args:
-            chain: the chain.
             calls: whether the step is a tool that no model chose.
         """
         for branch in chain.branches(calls=calls):
@@ -230,7 +229,6 @@ class CallbackRuns(RunMap[int, AgentRun]):
         """Open a run that was postponed, if it was.
 
         Args:
-            root: callback id of its root chain.
             checkpoint: the checkpoint from which its graph continues; ``None``, not reported.
             agent: its agent; ``None``, the name of its root chain.
         """
@@ -286,17 +284,8 @@ class CallbackRuns(RunMap[int, AgentRun]):
         """Begin a run, or resume the one that waits at its place for this checkpoint.
 
         Args:
-            chain: its root chain.
-            event: its start.
-            around: where it is invoked, inside another run.
-            context: parent of its span; ``None`` takes the caller's.
-            resumes: whether it continues a run that waits.
             checkpoint: the checkpoint from which it continues; ``None``, not reported. If the user
                 chose an earlier one, it is a copy of that.
-            branch: the branch of the run around it that it is; ``None``, it is a step by itself.
-            success: decides from the output whether the task was solved.
-            request: labels of the request, for its span.
-            node_steps: whether its steps are the nodes of its graph.
             node_spans: whether the nodes of its graph have spans; inside another run, as there.
         """
         call = None
@@ -389,3 +378,56 @@ class CallbackRuns(RunMap[int, AgentRun]):
 def _is_inside(metadata: Mapping[str, Any]) -> bool:
     """Whether a chain is invoked inside a graph."""
     return metadata.get("langgraph_checkpoint_ns") is not None
+
+
+def save_agent_run(run: AgentRun) -> dict[str, Any]:
+    """The adapter's part of the state of a run that waits, as plain data (JSON).
+
+    It has no contents: neither arguments nor results of calls. A result that is missing is read
+    from the answers that the model is shown next.
+    """
+    return {
+        "run": run.recorded.id,
+        "key": run.key,
+        "trace_id": run.recorded.event.trace_id,
+        "span_id": run.recorded.event.span_id,
+        "steps": run.recorded.steps,
+        "turns": run.turns.state(),
+        "nodes": sorted(run.asking),
+        "continues": run.continues,
+        "idle_seconds": run.idle_seconds,
+        "tasks": {task: done.state() for task, done in run.interrupted_tasks.items()},
+        "inside": [save_agent_run(inside) for inside in run.waiting],
+    }
+
+
+def load_agent_run(recorder: Recorder, saved: SavedRun) -> AgentRun:
+    """A run from its state. Those inside it wait again.
+
+    Raises:
+        KeyError, TypeError, ValueError: the state has another form.
+    """
+    return _load(recorder, saved, saved.state, None)
+
+
+def _load(
+    recorder: Recorder, saved: SavedRun, state: Mapping[str, Any], around: AgentRun | None
+) -> AgentRun:
+    event = saved.starts[state["run"]]
+    ids = state["trace_id"], state["span_id"]
+    recorded = recorder.restore_run(event, steps=state["steps"], trace_id=ids[0], span_id=ids[1])
+    thread, agent, place, task = state["key"]
+    key = (thread, agent, place, task)
+    run = AgentRun(_NO_ROOT, recorded, {}, key=key, idle_seconds=state["idle_seconds"])
+    run.turns.load(state["turns"])
+    run.asking = set(state["nodes"])
+    run.continues = state["continues"]
+    for inside in state["inside"]:
+        run.waiting.append(_load(recorder, saved, inside, run))
+    trackers = {one.recorded.id: one.turns for one in (run, *run.waiting)}
+    for task, done in state["tasks"].items():
+        run.interrupted_tasks[task] = Attempts.load(done, trackers)
+    if around is not None:
+        run.around = Scope(around)
+        recorder.waiting.add(run)
+    return run

@@ -72,12 +72,7 @@ def text_prompt_of(prompt: object) -> Prompt | None:
 
 
 def answer_of(response: LLMResult, finish_reasons: Sequence[str]) -> Reply:
-    """What a model answered.
-
-    Args:
-        response: the answer.
-        finish_reasons: why it stopped.
-    """
+    """What a model answered."""
     choices: list[Item] = []
     messages: list[Any] = []
     reason = first(finish_reasons) or "stop"

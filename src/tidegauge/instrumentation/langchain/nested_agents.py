@@ -67,12 +67,7 @@ class NestedChain(RunScope[AgentRun]):
         """A chain that begins.
 
         Args:
-            run_id: its callback id.
-            name: its name.
-            inputs: its input.
-            metadata: what came with it.
             scope: the tool, or the chain in it, that it is invoked in.
-            tags: its tags.
         """
         chain = made(cls, (scope.run, scope.tool))
         chain.key, chain.name, chain.inputs = run_id.int, name, inputs

@@ -70,21 +70,13 @@ _OWN_IDS: Final = ("lc_", "run-")
 
 
 class ModelAnswer(NamedTuple):
-    """What a model call gave; ``None``: not said.
-
-    Attributes:
-        calls: the tool calls that it chose.
-        response: what it says of itself.
-        entropy: of its tokens, in nats per token.
-        message: the id of its message in the graph's state.
-        tokens: tokens of both directions together.
-    """
+    """What a model call gave; ``None``: not said."""
 
     calls: tuple[ChosenCall, ...] = ()
     response: ModelResponse = ModelResponse()
     entropy: float | None = None
-    message: str | None = None
-    tokens: int | None = None
+    message: str | None = None  # its id in the graph's state
+    tokens: int | None = None  # of both directions together
 
 
 class NodeAnswer(NamedTuple):
@@ -141,13 +133,7 @@ def task_text(inputs: object) -> str | None:
 
 
 def model_request(metadata: Mapping[str, Any], parameters: object, *, chats: bool) -> ModelRequest:
-    """What a model is asked for.
-
-    Args:
-        metadata: what came with the model call.
-        parameters: its invocation parameters.
-        chats: whether it is a chat model.
-    """
+    """What a model is asked for."""
     model, provider = metadata.get("ls_model_name"), metadata.get("ls_provider")
     if type(model) is not str or not model:
         named, other = labels(parameters, ("model", "model_name"))
@@ -176,12 +162,7 @@ def structured_output(options: object) -> bool:
 
 
 def offers_tools(parameters: object, options: object) -> bool:
-    """Whether the model may choose tools.
-
-    Args:
-        parameters: its invocation parameters.
-        options: of the model call; see :func:`structured_output`.
-    """
+    """Whether the model may choose tools."""
     tools = entry(parameters, "tools") or entry(parameters, "functions")
     return bool(part(tools, slice(1))) and not structured_output(options)
 
@@ -294,8 +275,6 @@ def node_key(metadata: Mapping[str, Any], tags: object, graph: object) -> NodeKe
     entrypoint, which is all of its graph.
 
     Args:
-        metadata: what came with the chain.
-        tags: its tags.
         graph: anything that distinguishes the graph that it is in.
     """
     place = label(metadata.get("langgraph_checkpoint_ns"))
@@ -400,7 +379,6 @@ def hand_off_result(command: object, given: int) -> CallResult:
     nothing; by its last message alone, every hand-off would be the same.
 
     Args:
-        command: hands over.
         given: how many messages the agent was given. They are the first ones if the command carries
             the whole history; of a shorter one, its last message counts.
     """
@@ -425,9 +403,6 @@ def node_answer(output: object) -> NodeAnswer:
 
     Structured output by a tool call (``ToolStrategy``) is answered there: if it has the form, the
     update has a ``structured_response``, else the answer says what is wrong with it.
-
-    Args:
-        output: the node's output: commands or an update.
     """
     accepted = False
     answered: set[str] = set()
@@ -439,13 +414,7 @@ def node_answer(output: object) -> NodeAnswer:
 
 
 def replaces(output: Any, message: str, calls: frozenset[str | None]) -> bool:
-    """Whether a node puts other calls in the place of those that a message has.
-
-    Args:
-        output: the node's output: commands or an update.
-        message: id of the message.
-        calls: ids of its calls.
-    """
+    """Whether a node puts other calls in the place of those that a message has."""
     items: Sequence[Any] = (output,)
     if issubclass(type(output), list):
         short = type(output) is list and len(output) <= _MAX_ITEMS

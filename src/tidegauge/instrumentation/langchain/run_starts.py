@@ -32,11 +32,6 @@ def root_run(
 
     Args:
         inputs: its input; looked at for the task only.
-        metadata: what came with it; overrides ``labels``.
-        labels: what the handler was given.
-        name: its name, for an agent that has no other.
-        model: name of the model that decides.
-        around: where it is invoked, when LangChain's callbacks show that it is inside a run.
     """
     given = run_labels(metadata)
     if around is not None:
@@ -71,11 +66,8 @@ def child_run(
     """The run of an agent that is invoked inside another one's.
 
     Args:
-        inputs: its root chain's input.
         metadata: its metadata; labels that are the same as in the run around it are inherited, and
             not this run's.
-        name: the chain's name.
-        around: where it is invoked.
     """
     outer = around.run.recorded.event
     known = around.run.metadata

@@ -45,12 +45,7 @@ def prompt_of(given: object, system: object = None, tools: object = None) -> Pro
 
 
 def answer_of(items: object, finish_reasons: Sequence[str] = ()) -> Reply | None:
-    """What a model answered; ``None``, it is not known.
-
-    Args:
-        items: its output: items, or chat messages.
-        finish_reasons: why it stopped.
-    """
+    """What a model answered; ``None``, it is not known."""
     if not is_a(items, (list, tuple)):
         return None
     known = part(items, slice(None))

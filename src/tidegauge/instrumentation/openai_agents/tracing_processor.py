@@ -222,12 +222,13 @@ class TidegaugeTracingProcessor(TracingProcessor):
         run = scope.run
         chat = run.models.pop(span.span_id, None)
         if chat is not None:
-            run.recorded.spans.end_chat(
+            spans, data = run.recorded.spans, span.span_data
+            spans.end_chat(
                 chat,
                 answer.response,
-                answer=self._said(span.span_data, answer) if run.recorded.shows_contents else None,
+                answer=self._said(data, answer) if spans.shows_contents else None,
                 request=request,
-                prompt=self._shown(span.span_data, run) if run.recorded.shows_contents else None,
+                prompt=self._shown(data, run) if spans.shows_contents else None,
                 error=parsing.failure(span.error),
             )
         if run.hooked and scope.tool is None:
