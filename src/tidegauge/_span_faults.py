@@ -9,12 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, Literal, TypeAlias
 
 from tidegauge import catalog
-from tidegauge._content_hints import content_hint
 from tidegauge.catalog import MetricDefinition
 from tidegauge.safety.critical import here, reset_after_fork
 from tidegauge.safety.guard import log
@@ -106,10 +105,12 @@ class SpanFaults:
                 service = _OTHER
             self._skewed[service] += 1
 
-    def unread(self, scope: str, reason: UnreadReason) -> None:
+    def unread(
+        self, scope: str, reason: UnreadReason, hint: Callable[[str], str] | None = None
+    ) -> None:
         """A span of this scope looks like one of an agent and made no step.
 
-        The first of each scope is logged, with what to do.
+        The first of each scope is logged, with what to do; ``hint`` says more of the scope.
         """
         scope = scope[:_MAX_SCOPE] or "unknown"
         with here.critical, self._lock:
@@ -121,8 +122,8 @@ class SpanFaults:
             self._unread[scope, reason] += 1
         if new:
             why = _WHY.get(reason) or "they do not show the tool calls that the model chose"
-            if reason == "no_contents":
-                why = f"{why}; {content_hint(scope)}"
+            if hint is not None:
+                why = f"{why}; {hint(scope)}"
             log(
                 logging.WARNING,
                 "Spans of %r are not read, or not in full: %s (%s)",

@@ -18,17 +18,25 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import TracerProvider, set_span_in_context
 
 _SCOPE: Final = "tidegauge.announce"
-_OPERATIONS: Final = ("invoke_agent", "invoke_workflow")
+_BY_NAME: Final = ("invoke_agent", "invoke_workflow")
+"""How names of agents' spans begin."""
+
+# What follows is written from the conventions, by test_convention_facts.py.
 _KINDS: Final = {
-    "gen_ai.operation.name": _OPERATIONS,
-    "openinference.span.kind": ("AGENT",),
-    "traceloop.span.kind": ("agent", "workflow"),
+    "gen_ai.operation.name": ("invoke_agent", "invoke_workflow"),
     "langfuse.observation.type": ("agent",),
     "mlflow.spanType": ("AGENT", '"AGENT"'),
+    "openinference.span.kind": ("AGENT",),
+    "traceloop.span.kind": ("agent", "workflow"),
 }
 """Attributes that say what a span is, and their values for agents."""
-
-_AGENT_NAMES: Final = ("gen_ai.agent.name", "agent.name", "agent_name", "traceloop.entity.name")
+_AGENT_NAMES: Final = (
+    "gen_ai.agent.name",
+    "agent_name",
+    "agent.name",
+    "traceloop.entity.name",
+)
+# End of what is written.
 
 
 class AnnouncingSpanProcessor(SpanProcessor):
@@ -94,4 +102,4 @@ def _is_agent(name: str, attributes: Mapping[str, Any]) -> bool:
     said = [key for key in _KINDS if key in attributes]
     if said:
         return any(attributes[key] in _KINDS[key] for key in said)
-    return name.startswith(_OPERATIONS) or "agent.name" in attributes
+    return name.startswith(_BY_NAME) or "agent.name" in attributes

@@ -38,11 +38,30 @@ _TOKEN: Final = re.compile(
 """What literals consist of. No comments, formatted texts, operators: nothing that hides others."""
 _MAX_TOKENS: Final = 20_000
 
-_AGENTS: Final = re.compile(
-    r"gen_ai\.|llm\.|ai\.|openinference\.|traceloop\.|langfuse\.|langsmith\.|mlflow\.|pydantic_ai\."
-    r"|gcp\.vertex\.agent\.|crew_|task_|smolagents\.|agent[._]|tool[._]|lmnr\.|logfire\."
-    r"|tidegauge\.task$"
+# What follows is written from the conventions, by test_convention_facts.py.
+_STARTS: Final = (
+    "agent.",
+    "agent_",
+    "ai.",
+    "crew_",
+    "gcp.vertex.agent.",
+    "gen_ai.",
+    "langfuse.",
+    "langsmith.",
+    "llm.",
+    "lmnr.",
+    "logfire.",
+    "mlflow.",
+    "openinference.",
+    "pydantic_ai.",
+    "smolagents.",
+    "task_",
+    "tool.",
+    "tool_",
+    "traceloop.",
 )
+# End of what is written.
+_AGENTS: Final = re.compile("|".join([*map(re.escape, _STARTS), r"tidegauge\.task$"]))
 _CONTENTS: Final = re.compile(
     r"(^|[._-])(inputs?|outputs?|prompts?|completions?|messages|arguments|args|kwargs|tool_calls?"
     r"|questions?|answers?|contents?|generations?|reasoning|thoughts?|instructions|observations?"

@@ -28,7 +28,7 @@ from support.langchain_agents import (
 )
 from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from tidegauge import testing
-from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
+from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler, branches
 
 WAYS = pytest.mark.parametrize("way", [via_invoke, via_ainvoke, via_stream, via_astream])
 RULES: dict[str, Any] = {"stop_on_loop": 1, "stop_on_result_streak": 5}
@@ -139,6 +139,35 @@ async def test_calls_of_a_node_that_is_tried_again_count_once(way: Any, call: An
     assert seen.onsets == 0
     places = [one["place"] for (one,) in seen.arguments["team"]]
     assert places == ["desk", "bed", "door", "shelf"]
+    assert None not in seen.results["team"]
+
+
+@WAYS
+@pytest.mark.parametrize("first_turns", [0, 2, 100])
+async def test_turns_of_a_model_that_a_node_asks_itself_count_once(
+    way: Any, first_turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many a task remembers before it has attempts."""
+    monkeypatch.setattr(branches, "MAX_FIRST_TURNS", first_turns)
+    fail, places = Failing(), ("desk", "bed", "door")
+
+    def choose(messages: Sequence[BaseMessage]) -> AIMessage:
+        return chooses(("look", {"place": places[turns(messages)]}))
+
+    model: Any = ScriptedChatModel(script=choose)
+
+    def node(state: MessagesState) -> dict[str, Any]:
+        messages: list[BaseMessage] = []
+        for _ in places:
+            messages.append(model.invoke([*state["messages"], *messages]))
+            messages += [look.invoke(call) for call in messages[-1].tool_calls]
+        fail()
+        by_tool("shelf")
+        return {}
+
+    seen = await observed(way, one_node(node))
+    assert seen.runs == [("team", 4, "unknown")]
+    assert [one["place"] for (one,) in seen.arguments["team"]] == [*places, "shelf"]
     assert None not in seen.results["team"]
 
 

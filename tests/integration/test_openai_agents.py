@@ -613,13 +613,16 @@ async def test_runs_at_once_do_not_mix(
     assert len({span.context.trace_id for span in seen.spans}) == 50
 
 
+PROCESSOR = "instrumentation.openai_agents.tracing_processor.TidegaugeTracingProcessor"
+
+
 @pytest.mark.parametrize(
     ("method", "where"),
     [
-        ("openai_agents.tracing_processor.TidegaugeTracingProcessor._start_model", "on_span_start"),
-        ("openai_agents.tracing_processor.TidegaugeTracingProcessor._end_tool", "on_span_end"),
-        ("turns.TurnTracker.next_turn", "on_span_start"),
-        ("openai_agents.hooks.TidegaugeRunHooks._guards", "on_llm_end"),
+        (f"{PROCESSOR}._start_model", "on_span_start"),
+        (f"{PROCESSOR}._end_tool", "on_span_end"),
+        ("runs.turns.TurnTracker.next_turn", "on_span_start"),
+        ("instrumentation.openai_agents.hooks.TidegaugeRunHooks._guards", "on_llm_end"),
     ],
 )
 async def test_after_a_fault_of_ours_a_run_is_only_watched(
@@ -633,7 +636,7 @@ async def test_after_a_fault_of_ours_a_run_is_only_watched(
     def fail(*args: object, **fields: object) -> None:
         raise RuntimeError("ours")
 
-    monkeypatch.setattr(f"tidegauge.instrumentation.{method}", fail)
+    monkeypatch.setattr(f"tidegauge.{method}", fail)
     push, pushed = doors(tool_input_guardrails=[hooks.block])
     config = RunConfig(call_model_input_filter=hooks.nudge)
     with testing.capture(stop_on_steps=2, nudge_on_loop=1) as seen:

@@ -11,10 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tidegauge.coding_agents.known_agent import (
-    KnownAgent,
-    Sessions,
-)
+from tidegauge.coding_agents.known_agent import KnownAgent, Sessions
 from tidegauge.coding_agents.session_files import SessionPart, read_object
 from tidegauge.coding_agents.session_transcript import (
     Record,

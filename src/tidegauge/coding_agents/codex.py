@@ -122,8 +122,8 @@ CODEX: Final = KnownAgent(
     "codex",
     "Codex CLI",
     "0.169",
-    Hook(_read, specific_answer),
-    HookSettings(
+    hook=Hook(_read, specific_answer),
+    settings=HookSettings(
         _HOME,
         "hooks.json",
         ("PreToolUse", "PostToolUse"),
@@ -131,5 +131,7 @@ CODEX: Final = KnownAgent(
         note="Codex runs hooks only when you trust them: start codex once, and review them with "
         "/hooks.",
     ),
-    Sessions(CodexTranscript, ("rollout-*.jsonl",), _HOME._replace(part="sessions"), tokens=True),
+    sessions=Sessions(
+        CodexTranscript, ("rollout-*.jsonl",), _HOME._replace(part="sessions"), tokens=True
+    ),
 )

@@ -173,15 +173,15 @@ COPILOT: Final = KnownAgent(
     "copilot",
     "Copilot CLI",
     "1.0",
-    Hook(_read, _write, nudges="yes, but not after a call that failed"),
-    HookSettings(
+    hook=Hook(_read, _write, nudges="yes, but not after a call that failed"),
+    settings=HookSettings(
         _HOME,
         "hooks/tidegauge.json",
         ("PreToolUse", "PostToolUse", "PostToolUseFailure"),
         ("UserPromptSubmit", "Stop", "SessionEnd"),
         own=_hooks_file,
     ),
-    Sessions(
+    sessions=Sessions(
         CopilotTranscript, ("events.jsonl",), _STATE, tokens=True, note="without its sub-agents"
     ),
 )

@@ -210,15 +210,15 @@ GEMINI: Final = KnownAgent(
     "gemini",
     "Gemini CLI",
     "0.61",
-    Hook(_read, _write, stops=True),
-    HookSettings(
+    hook=Hook(_read, _write, stops=True),
+    settings=HookSettings(
         Folder(".gemini"),
         "settings.json",
         ("BeforeTool", "AfterTool"),
         ("BeforeAgent", "AfterAgent", "SessionEnd"),
         timeout=5_000,
     ),
-    Sessions(
+    sessions=Sessions(
         GeminiTranscript,
         # The second is of sub-agents. Nothing in them shows when they are over, so they are read
         # afterwards only.

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tidegauge.coding_agents.known_agent import (
-    Hook,
-    HookAnswer,
-    HookEvent,
-    KnownAgent,
-    Payload,
-)
+from tidegauge.coding_agents.known_agent import Hook, HookAnswer, HookEvent, KnownAgent, Payload
 from tidegauge.coding_agents.session_transcript import text_in
 from tidegauge.events import ABSENT, CallResult
 

@@ -25,12 +25,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tidegauge.coding_agents.agents import SETTINGS
-from tidegauge.coding_agents.json_edit import (
-    append_element,
-    append_member,
-    find_value,
-    remove_item,
-)
+from tidegauge.coding_agents.json_edit import append, find_value, remove_item
 from tidegauge.coding_agents.known_agent import HookSettings
 from tidegauge.errors import ConfigurationError
 
@@ -279,11 +274,11 @@ def _with_group(text: str, event: str, group: Any) -> str:
     """The text with a group of hooks for an event, at the end of those that it has."""
     hooks = find_value(text, ("hooks",))
     if hooks is None:
-        return append_member(text, find_value(text, ()) or 0, 0, "hooks", {event: [group]})
+        return append(text, find_value(text, ()) or 0, 0, {event: [group]}, "hooks")
     groups = find_value(text, ("hooks", event))
     if groups is None:
-        return append_member(text, hooks, 1, event, [group])
-    return append_element(text, groups, 2, group)
+        return append(text, hooks, 1, [group], event)
+    return append(text, groups, 2, group)
 
 
 def _without_ours(text: str) -> str:
@@ -298,7 +293,8 @@ def _without_ours(text: str) -> str:
             hooks = groups[index]["hooks"]
             if len(hooks) > len(_our_commands(groups[index])):  # a group with others' hooks, too
                 number = next(n for n, one in enumerate(hooks) if _is_ours(one))
-                text = _removed_hook(text, event, index, number)
+                inner = find_value(text, ("hooks", event, index, "hooks")) or 0
+                text = remove_item(text, inner, number)
             elif len(groups) > 1:
                 text = remove_item(text, at, index)
             else:
@@ -307,11 +303,6 @@ def _without_ours(text: str) -> str:
     if json.loads(text).get("hooks") == {}:
         text = remove_item(text, find_value(text, ()) or 0, "hooks")
     return text
-
-
-def _removed_hook(text: str, event: str, index: int, number: int) -> str:
-    at = find_value(text, ("hooks", event, index, "hooks"))
-    return text if at is None else remove_item(text, at, number)
 
 
 def _ours(settings: Any) -> dict[str, list[str]]:

@@ -38,18 +38,29 @@ def find_value(text: str, path: tuple[str | int, ...]) -> int | None:
     return at
 
 
-def append_member(text: str, at: int, depth: int, key: str, value: Any) -> str:
-    """Append a member to the object that begins at ``at``, ``depth`` levels deep.
+def append(text: str, at: int, depth: int, value: Any, key: str | None = None) -> str:
+    """Append to the object or array that begins at ``at``, ``depth`` levels deep.
 
-    >>> append_member('{"a": 1}', 0, 0, "b", [2])
+    >>> append('{"a": 1}', 0, 0, [2], "b")
     '{"a": 1, "b": [2]}'
     """
-    return _append(text, at, depth, f"{json.dumps(key)}: ", value)
-
-
-def append_element(text: str, at: int, depth: int, value: Any) -> str:
-    """Append an element to the array that begins at ``at``, ``depth`` levels deep."""
-    return _append(text, at, depth, "", value)
+    name = "" if key is None else f"{json.dumps(key)}: "
+    items = list(_items(text, at))
+    _, after = _DECODER.raw_decode(text, at)
+    if "\n" not in (text[at:after] if items else text):
+        comma = ", " if items else ""
+        end = items[-1].end if items else at + 1
+        return f"{text[:end]}{comma}{name}{json.dumps(value)}{text[end:]}"
+    found = _INDENT.search(text)
+    unit = found[1] if found is not None else "  "
+    line = "\r\n" if "\r\n" in text else "\n"
+    written = json.dumps(value, indent=unit)
+    inner = line + unit * (depth + 1)
+    shown = name + written.replace("\n", inner)
+    if items:
+        end = items[-1].end
+        return f"{text[:end]},{inner}{shown}{text[end:]}"
+    return f"{text[: at + 1]}{inner}{shown}{line}{unit * depth}{text[after - 1 :]}"
 
 
 def remove_item(text: str, at: int, key: str | int) -> str:
@@ -70,25 +81,6 @@ def remove_item(text: str, at: int, key: str | int) -> str:
     else:
         start, end = at + 1, _skip(text, end)
     return text[:start] + text[end:]
-
-
-def _append(text: str, at: int, depth: int, name: str, value: Any) -> str:
-    items = list(_items(text, at))
-    _, after = _DECODER.raw_decode(text, at)
-    if "\n" not in (text[at:after] if items else text):
-        comma = ", " if items else ""
-        end = items[-1].end if items else at + 1
-        return f"{text[:end]}{comma}{name}{json.dumps(value)}{text[end:]}"
-    found = _INDENT.search(text)
-    unit = found[1] if found is not None else "  "
-    line = "\r\n" if "\r\n" in text else "\n"
-    written = json.dumps(value, indent=unit)
-    inner = line + unit * (depth + 1)
-    shown = name + written.replace("\n", inner)
-    if items:
-        end = items[-1].end
-        return f"{text[:end]},{inner}{shown}{text[end:]}"
-    return f"{text[: at + 1]}{inner}{shown}{line}{unit * depth}{text[after - 1 :]}"
 
 
 def _items(text: str, at: int) -> Iterator[_Item]:

@@ -11,15 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from tidegauge.coding_agents.session_files import (
-    LinesTail,
-    SessionPart,
-    SessionTail,
-    read_records,
-)
-from tidegauge.coding_agents.session_transcript import (
-    SessionTranscript,
-)
+from tidegauge.coding_agents.session_files import LinesTail, SessionPart, SessionTail, read_records
+from tidegauge.coding_agents.session_transcript import SessionTranscript
 from tidegauge.events import CallResult
 
 Payload: TypeAlias = Mapping[str, Any]

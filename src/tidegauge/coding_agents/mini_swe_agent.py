@@ -7,11 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tidegauge.coding_agents.known_agent import (
-    Folder,
-    KnownAgent,
-    Sessions,
-)
+from tidegauge.coding_agents.known_agent import Folder, KnownAgent, Sessions
 from tidegauge.coding_agents.session_files import (
     Lines,
     Look,
@@ -92,9 +88,7 @@ def _status(whole: Record) -> str | None:
 class MiniSweAgentTail(SessionTail):
     """A file that is written again, whole, after each step."""
 
-    def __init__(self, path: Path, kind: type[SessionTranscript], since: float = 0.0) -> None:
-        super().__init__(path, kind, since)
-        self._seen: tuple[int, int] | None = None
+    _seen: tuple[int, int] | None = None
 
     def look(self) -> Look | None:
         """Read the file, if it has changed."""

@@ -255,9 +255,9 @@ OPENCODE: Final = KnownAgent(
     "opencode",
     "opencode",
     "1.18",
-    Hook(_read, _write, stops=True),
-    HookSettings(Folder(".config/opencode"), "plugin/tidegauge.js", own=_plugin),
-    Sessions(
+    hook=Hook(_read, _write, stops=True),
+    settings=HookSettings(Folder(".config/opencode"), "plugin/tidegauge.js", own=_plugin),
+    sessions=Sessions(
         OpencodeTranscript,
         ("opencode*.db",),
         Folder(".local/share/opencode"),

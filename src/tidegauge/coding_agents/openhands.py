@@ -7,11 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tidegauge.coding_agents.known_agent import (
-    Folder,
-    KnownAgent,
-    Sessions,
-)
+from tidegauge.coding_agents.known_agent import Folder, KnownAgent, Sessions
 from tidegauge.coding_agents.session_files import (
     Lines,
     Look,
@@ -98,9 +94,7 @@ def _is_conversation(path: Path) -> bool:
 class OpenHandsTail(SessionTail):
     """A folder with a file an event."""
 
-    def __init__(self, path: Path, kind: type[SessionTranscript], since: float = 0.0) -> None:
-        super().__init__(path, kind, since)
-        self._last = ""
+    _last = ""
 
     def look(self) -> Look | None:
         """Read the events that are new. One that is not complete yet is read at the next look."""

@@ -102,13 +102,15 @@ QWEN: Final = KnownAgent(
     "qwen",
     "Qwen Code",
     "0.15, 0.24",
-    Hook(_read, specific_answer),
-    HookSettings(
+    hook=Hook(_read, specific_answer),
+    settings=HookSettings(
         Folder(".qwen"),
         "settings.json",
         ("PreToolUse", "PostToolUse", "PostToolUseFailure"),
         ("UserPromptSubmit", "Stop"),
         timeout=5_000,  # 0.24 takes less than 1,000 for seconds, 0.15 does not
     ),
-    Sessions(QwenTranscript, ("chats/*.jsonl",), Folder(".qwen", part="projects"), tokens=True),
+    sessions=Sessions(
+        QwenTranscript, ("chats/*.jsonl",), Folder(".qwen", part="projects"), tokens=True
+    ),
 )

@@ -41,13 +41,7 @@ from opentelemetry.context import Context
 from tidegauge import catalog
 from tidegauge.catalog import MetricDefinition
 from tidegauge.coding_agents.agents import AGENTS
-from tidegauge.coding_agents.known_agent import (
-    ALLOW,
-    HookAnswer,
-    HookEvent,
-    KnownAgent,
-    Payload,
-)
+from tidegauge.coding_agents.known_agent import ALLOW, HookAnswer, HookEvent, KnownAgent, Payload
 from tidegauge.coding_agents.session_files import AnswerTokens
 from tidegauge.events import Decision, RunStarted
 from tidegauge.instrumentation.extractors import CodingAgent

@@ -173,8 +173,10 @@ def _parts(message: Mapping[str, Any], kinds: frozenset[str]) -> list[Mapping[st
 def _call(call: Mapping[str, Any]) -> ChosenCall | None:
     function = call.get("function")
     given = function if type(function) is dict else call
-    name = text(given.get("name") or given.get("toolName") or given.get("tool_name"))
-    if name is None:
+    name = given.get("name") or given.get("toolName") or given.get("tool_name")
+    if type(name) is not str:
+        name = text(name)
+    if not name:
         return None
     missing: Any = {} if given is call else ABSENT  # a function without arguments hides them
     arguments: Any = next((given[key] for key in _ARGUMENTS if key in given), missing)
@@ -192,8 +194,9 @@ def _result(part: Mapping[str, Any]) -> tuple[str, CallResult] | None:
 
 def _first_id(part: Mapping[str, Any]) -> str | None:
     for key in _CALL_IDS:
-        if part.get(key) is not None:
-            return text(part[key])
+        given = part.get(key)
+        if given is not None:
+            return given or None if type(given) is str else text(given)
     return None
 
 

@@ -49,7 +49,7 @@ first: those that set attributes of others, too, come before these."""
 MARKER_ATTRIBUTES: Final = frozenset[str]().union(*[one.markers for one in CONVENTIONS])
 """Attributes of which a span has one, or it is not read."""
 
-CONTENT_MARKERS: Final = frozenset[str]().union(*[one.contents for one in CONVENTIONS])
+CONTENT_MARKERS: Final = frozenset[str]().union(*[one.content_markers for one in CONVENTIONS])
 """Those of them whose values are contents."""
 
 
@@ -57,18 +57,31 @@ _BY_MARKER: Final = {
     marker: [one for one in CONVENTIONS if marker in one.markers] for marker in MARKER_ATTRIBUTES
 }
 
-_LOOK_ALIKES: Final = (
-    *("gen_ai.", "llm.", "ai."),
-    *("langfuse.observation.", "langsmith.span.", "mlflow.spanType", "lmnr.span."),
-    *("haystack.agent.", "haystack.tool."),
-)
-"""Starts of names of attributes that model calls, tool calls and agents have in some convention."""
+_UNREAD: Final = ("haystack.agent.", "haystack.tool.")
+"""Starts of names of attributes that model calls, tool calls and agents have in a convention that
+is not read."""
 
-_COPIED: Final = (
-    *("gen_ai.conversation.", "gen_ai.agent.id", "gen_ai.agent.version"),
-    *("ai.telemetry.metadata", "gen_ai.event.start_time", "gen_ai.event.end_time"),
+_LOOK_ALIKES: Final = (*_UNREAD, *(start for one in CONVENTIONS for start in one.looks_alike))
+_COPIED: Final = tuple(start for one in CONVENTIONS for start in one.copied)
+_HINTS: Final = sorted(
+    ((scope, hint) for one in CONVENTIONS for scope, hint in one.hints.items()),
+    key=lambda pair: -len(pair[0]),  # a longer name says more
 )
-"""Those of them that are on all spans of a process, or of a framework."""
+_NO_HINT: Final = "switch on the capture of messages in this instrumentation"
+
+
+def content_hint(scope: str) -> str:
+    """How to switch on the contents of this instrumentation.
+
+    >>> content_hint("pydantic-ai")
+    'use InstrumentationSettings(include_content=True)'
+    >>> content_hint("aider")
+    'switch on the capture of messages in this instrumentation'
+    """
+    for name, hint in _HINTS:
+        if scope == name or (name.endswith(".") and scope.startswith(name)):
+            return hint
+    return _NO_HINT
 
 
 def looks_like_agent(names: Iterable[str]) -> bool:

@@ -11,7 +11,12 @@ from opentelemetry.trace import SpanContext
 from tidegauge._span_faults import span_faults
 from tidegauge.events import ABSENT, RunOutcome, RunStarted
 from tidegauge.foreign_spans.agent_names import plain_name
-from tidegauge.foreign_spans.convention_reader import OUR_SCOPE, may_enclose_run, read_span
+from tidegauge.foreign_spans.convention_reader import (
+    CONVENTIONS,
+    OUR_SCOPE,
+    may_enclose_run,
+    read_span,
+)
 from tidegauge.foreign_spans.conventions.genai import tool_result
 from tidegauge.foreign_spans.json_values import STOPPED, control_flow, error_type, labels
 from tidegauge.foreign_spans.matching import SpanTurns
@@ -36,11 +41,7 @@ _ENDED_BYTES: Final = 2_000
 """What a run takes without its turns and what is measured of it, and at most one that has ended."""
 
 _TOOL: Final = "execute_tool "
-_WRAPPING: Final = (
-    *("openai_agents", "google_adk", "gcp.vertex.agent", "crewai"),
-    *("strands.telemetry.tracer", "autogen_agentchat", "autogen SingleThreadedAgentRuntime"),
-)
-"""Ends of the scopes whose outermost spans go around agents."""
+_WRAPPING: Final = tuple(scope for one in CONVENTIONS for scope in one.wraps)
 
 
 class OpenSpan(Protocol):
@@ -96,28 +97,9 @@ class Node:
     """
 
     __slots__ = (
-        "_ended",
-        "_reading",
-        "agent_inside",
-        "ahead",
-        "announced",
-        "beside",
-        "chose_by",
-        "chose_until",
-        "earliest",
-        "in_tool",
-        "joined",
-        "known",
-        "live",
-        "name",
-        "parent",
-        "run",
-        "scope",
-        "since",
-        "span_id",
-        "trace_id",
-        "turns",
-        "until",
+        *("_ended", "_reading", "agent_inside", "ahead", "announced", "beside", "chose_by"),
+        *("chose_until", "earliest", "in_tool", "joined", "known", "live", "name", "parent", "run"),
+        *("scope", "since", "span_id", "trace_id", "turns", "until"),
     )
 
     def __init__(
@@ -192,11 +174,28 @@ class Node:
         if node is not None:
             span_faults.repair("depth")
 
+    def way_out(self) -> tuple[ExternalRun | None, list[Node]]:
+        """The innermost run around it, and the spans between, innermost first.
+
+        Without a run, these are all spans around it.
+        """
+        inner: list[Node] = []
+        node = self.parent
+        for _ in range(MAX_DEPTH):
+            if node is None:
+                return None, inner
+            if node.scope != OUR_SCOPE:
+                if node.run is not None:
+                    return node.run, inner
+                inner.append(node)
+            node = node.parent
+        if node is not None:
+            span_faults.repair("depth")
+        return None, inner
+
     def enclosing_run(self) -> ExternalRun | None:
         """The innermost run that it is in."""
-        if self.run is not None:
-            return self.run
-        return next((node.run for node in self.lineage() if node.run is not None), None)
+        return self.run if self.run is not None else self.way_out()[0]
 
 
 def root_of(around: Sequence[Node], scope: str) -> Node | None:
@@ -322,28 +321,9 @@ class ExternalRun:
     """
 
     __slots__ = (
-        "_opened_as",
-        "accompanied",
-        "agent",
-        "around",
-        "called",
-        "children",
-        "chose_by",
-        "chose_until",
-        "direct",
-        "earlier",
-        "handed_over",
-        "incomplete",
-        "inside",
-        "last_seen",
-        "recorded",
-        "root",
-        "scopes",
-        "service",
-        "size",
-        "traces",
-        "turns",
-        "unsure",
+        *("_opened_as", "accompanied", "agent", "around", "called", "children", "chose_by"),
+        *("chose_until", "direct", "earlier", "handed_over", "incomplete", "inside", "last_seen"),
+        *("recorded", "root", "scopes", "service", "size", "traces", "turns", "unsure"),
     )
 
     def __init__(

@@ -30,7 +30,7 @@ from typing import Any, Final
 
 from tidegauge._span_faults import UnreadReason, span_faults
 from tidegauge.foreign_spans.agent_names import AgentNames, plain_name
-from tidegauge.foreign_spans.convention_reader import convention_of, read_span
+from tidegauge.foreign_spans.convention_reader import OUR_SCOPE, convention_of, read_span
 from tidegauge.foreign_spans.dedupe import (
     SeenModel,
     same_call_elsewhere,
@@ -56,7 +56,6 @@ from tidegauge.foreign_spans.span import (
     ModelSpan,
     SpanData,
     ToolSpan,
-    clock_of,
 )
 from tidegauge.runs.recorder import Recorder, new_run_id
 from tidegauge.safety.critical import here, reset_after_fork
@@ -96,7 +95,10 @@ class RecentModels:
 
     def add(self, seen: SeenModel, run: ExternalRun, trace_id: int) -> None:
         """A model was called in a run."""
-        recent = self._recent.setdefault(0 if self._across_traces else trace_id, _Recent())
+        key = 0 if self._across_traces else trace_id
+        recent = self._recent.get(key)
+        if recent is None:
+            recent = self._recent[key] = _Recent()
         recent.calls.append((seen, run))
         recent.scopes[seen.scope] += 1
         recent.size += seen.size
@@ -142,9 +144,9 @@ class RecentModels:
         if found:
             return min(found)[-1]
         waiting = [one for one in elsewhere if not one[1].turns.has_results(one[0].when.end)]
-        runs = {run.recorded.id: run for before, run in waiting if not seen.beside(before)}
+        runs = {run.recorded.event.run: run for before, run in waiting if not seen.beside(before)}
         if not runs and proves is not None:
-            runs = {run.recorded.id: run for before, run in waiting if proves(before, run)}
+            runs = {run.recorded.event.run: run for before, run in waiting if proves(before, run)}
         return next(iter(runs.values())) if len(runs) == 1 else None
 
     def of(self, trace_id: int) -> list[tuple[SeenModel, ExternalRun]]:
@@ -254,7 +256,9 @@ class Grouping:
                 span_faults.repair("cycle")
             elif parent_id is not None:
                 parent = self._nodes.get((trace_id, parent_id))
-                if parent is None and trace_id in self._traces:  # it has ended before its child
+                if parent is None and trace_id in self._traces:
+                    # It has ended before its child, as workflows of LlamaIndex do: what they have
+                    # started goes on.
                     parent = self._traces[trace_id].root
             self._nodes[trace_id, span_id] = Node(
                 trace_id, span_id, parent, name=name, scope=scope, live=live
@@ -269,7 +273,7 @@ class Grouping:
         success: Callable[[], bool | None] | None = None,
         reading: KnownSpan | None = None,
         place: int = 0,
-    ) -> None:
+    ) -> ExternalRun | None:
         """A span has ended.
 
         Args:
@@ -278,6 +282,9 @@ class Grouping:
             success: says whether the task was solved; called only where the span ends a run.
             reading: what the span is, where it was read before.
             place: the thread or task of this process that ended it; 0, that is not known.
+
+        Returns:
+            The open run that it is a call of.
         """
         if reading is None:
             reading = read_span(span)
@@ -291,7 +298,7 @@ class Grouping:
             if node is None:
                 if isinstance(reading, CALLS):
                     span_faults.drop("shutdown" if self._closed else "no_start")
-                return
+                return None
             if isinstance(reading, CALLS):
                 run, in_tool = self._assign(
                     node, span, reading, seen, resource=resource, recorder=recorder
@@ -299,12 +306,15 @@ class Grouping:
                 if run is None:
                     over = node.run is None and node.enclosing_run() is not None
                     unread = "late" if over else "no_run"
-                expired = self._take_expired()
+                # Looked for once at a time: a receiver gets many spans together.
+                now = self._clock() if run is None else run.last_seen
+                if now != self._expired_at or len(self._runs) > self._max_runs:
+                    expired = self._take_expired()
             ended = node.run if node.run is not None and node.run.root is node else None
             if ended is not None and isinstance(reading, AgentSpan) and reading.early:
                 self._nodes[span.trace_id, span.span_id] = node
                 self._goes_on(ended, span)
-                return  # its run ends when no more spans come
+                return None  # (LlamaIndex) its run ends when no more spans come
             if isinstance(reading, AgentSpan):
                 self._name(node, span, reading.info.agent, ended)
                 known = node.enclosing_run() or self._traces.get(span.trace_id)
@@ -312,6 +322,8 @@ class Grouping:
                     unread = "no_calls"
             if ended is not None:
                 self._evict(ended)
+                # The next agent's span may come after this one, beside it in a workflow or a swarm
+                # (Google's ADK 2, Strands): nothing else ties it to this.
                 if span.parent_id is not None and ended.turns.hands_over():
                     self._handed_over[span.trace_id] = ended
                     if len(self._handed_over) > _MAX_RECENT:
@@ -334,6 +346,7 @@ class Grouping:
             ended.unsure.clear()
             ended.root = None  # neither holds the other: both are freed at once, by no collector
         node.let_go()
+        return run
 
     def _has_no_calls(self, span: SpanData, reading: AgentSpan) -> bool:
         """Whether an agent's calls are missing, in a trace without runs.
@@ -397,13 +410,11 @@ class Grouping:
         recorder: Recorder,
     ) -> tuple[ExternalRun | None, bool]:
         """The run of a model or tool call, opened if need be, and whether it is inside a tool."""
+        parent = node.parent
+        run = None if parent is None or parent.scope == OUR_SCOPE else parent.run
         inner: list[Node] = []  # between the call and the run around it, innermost first
-        run: ExternalRun | None = None
-        for each in node.lineage():
-            run = each.run
-            if run is not None:
-                break
-            inner.append(each)
+        if run is None:
+            run, inner = node.way_out()
         if run is None:
             root = root_of(inner, span.scope)
             if root is None:
@@ -427,7 +438,7 @@ class Grouping:
             waiting = run.turns.waiting()
             waited_for = isinstance(reading, ToolSpan) and reading.name in waiting
             tool = tool_around(inner, waiting, unknown=bool(waiting) and not waited_for)
-        while child := child_root(inner, tool, reading.info, run.agent):
+        while inner and (child := child_root(inner, tool, reading.info, run.agent)):
             inner = inner[: inner.index(child)]
             child.run = self._known(node, reading, seen, resource)
             if child.run is None:
@@ -440,20 +451,36 @@ class Grouping:
                 )
                 convention = convention_of(span.attributes, span.scope)
                 in_tool = convention is not None and convention.in_tools
+                # An agent that begins while tools are waited for is in one of them, also where its
+                # span is beside the tool's (teams of Agno).
                 in_tool = in_tool or tool is not None or bool(run.turns.waiting())
                 child.run.handed_over = not in_tool and not run.hands_over()
             run = child.run
             tool = tool_around(inner, ())
         if tool is None and not run.agent and reading.info.agent is not None:
-            run.agent = run.called = reading.info.agent  # which its first calls did not show
-        self._seen(run, span.scope, seen, span.trace_id)
+            # Its first calls did not show the name: tools of Mastra end before the model that
+            # chose them does, and only the model's span names the agent.
+            run.agent = run.called = reading.info.agent
+        run.scopes.add(span.scope)
+        if len(self._calling) < _MAX_SCOPES:
+            self._calling.add(span.scope)
+        now = self._clock()
+        alive: ExternalRun | None = run
+        while alive is not None:
+            alive.last_seen = now
+            run_id = alive.recorded.event.run
+            if run_id in self._runs:
+                self._runs.move_to_end(run_id)
+            alive = alive.around
+        if seen is not None:
+            self._models.add(seen, run, span.trace_id)
         if run.recorded.ended:
             self._late()
             return None, False
-        if tool is None and isinstance(reading, ModelSpan) and reading.calls:
-            run.chose_until, run.chose_by = span.end, (clock_of(span.resource), span.scope)
+        if tool is None and seen is not None and seen.model.calls:
+            run.chose_until, run.chose_by = span.end, (seen.clock, span.scope)
             run.direct = run.direct or not inner
-        elif not inner and isinstance(reading, ToolSpan) and not run.turns.has_models:
+        elif not (inner or run.direct or run.turns.has_models) and isinstance(reading, ToolSpan):
             run.direct = True
         return run, tool is not None
 
@@ -524,7 +551,8 @@ class Grouping:
         theirs = run.recorded.event.conversation
         if conversation and theirs:
             return conversation == theirs
-        # Threads that an event loop hands work to: one callback handler after the other.
+        # Both ended in threads that an event loop hands work to: there, the callback handlers of
+        # an asynchronous agent end them, one after the other, each in any such thread.
         if seen.place or before.place:
             return False
         return None not in [call.id for one in (before, seen) for call in one.model.calls or ()]
@@ -543,7 +571,7 @@ class Grouping:
     ) -> ExternalRun:
         shown = self.names.only(service_of(resource), span.scope, at=span.end, now=self._clock())
         if shown == node.agent_inside:
-            shown = None  # an agent in its tool, and so not this one
+            shown = None  # the name of an agent in its tool, which ended first, and not its own
         run = open_run(
             self._run_id(root, around),
             root,
@@ -556,7 +584,7 @@ class Grouping:
             around=around,
             shown=shown,
         )
-        self._runs[run.recorded.id] = run
+        self._runs[run.recorded.event.run] = run
         self._opened.append(run)
         return run
 
@@ -564,27 +592,10 @@ class Grouping:
         """The id of a new run."""
         return new_run_id()
 
-    def _seen(self, run: ExternalRun, scope: str, seen: SeenModel | None, trace_id: int) -> None:
-        run.scopes.add(scope)
-        if len(self._calling) < _MAX_SCOPES:
-            self._calling.add(scope)
-        now = self._clock()
-        alive: ExternalRun | None = run
-        while alive is not None:
-            alive.last_seen = now
-            if alive.recorded.id in self._runs:
-                self._runs.move_to_end(alive.recorded.id)
-            alive = alive.around
-        if seen is not None:
-            self._models.add(seen, run, trace_id)
-
     def _take_expired(self) -> list[tuple[ExternalRun, str]]:
         """Evict the runs that are idle for too long, and those that are too many."""
-        now = self._clock()
         expired: list[tuple[ExternalRun, str]] = []
-        if now == self._expired_at and len(self._runs) <= self._max_runs:
-            return expired  # as of spans that a receiver gets together
-        self._expired_at = now
+        now = self._expired_at = self._clock()
         while self._runs:
             run = next(iter(self._runs.values()))  # the one that was seen longest ago
             idle = now - run.last_seen > self._idle_seconds
@@ -595,7 +606,7 @@ class Grouping:
         return expired
 
     def _evict(self, run: ExternalRun) -> None:
-        self._runs.pop(run.recorded.id, None)
+        self._runs.pop(run.recorded.event.run, None)
         for trace_id in run.traces:
             others = self._beside.get(trace_id, [])
             if self._traces.get(trace_id) is run:

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from tidegauge._span_faults import span_faults
 from tidegauge.events import ABSENT, CallResult
-from tidegauge.foreign_spans.plain_attributes import MAX_READ
-from tidegauge.foreign_spans.span import Attributes, SpanData
+from tidegauge.foreign_spans.span import MAX_READ, Attributes, SpanData
 from tidegauge.redact import python_literal
 from tidegauge.values.exact_json import exact_json
 
@@ -20,7 +19,9 @@ _LABELS: Final = tuple(
     for name in ("agent", "task", "task_group", "t_max", "memory")
     for key in (f"tidegauge.{name}", f"tidegauge_{name}")
 )
-_LABEL_KEYS: Final = frozenset(key for _, key in _LABELS)
+LABEL_KEYS: Final = frozenset(key for _, key in _LABELS)
+"""Attributes of which one is there, or :func:`labels` finds none."""
+
 _MAX_OPENED: Final = 1 << 15
 """Brackets in a JSON text that is parsed: lists and mappings take the longest."""
 
@@ -55,12 +56,14 @@ def parsed(value: object) -> Any:
     >>> parsed('{"q": 1}'), parsed("same"), parsed("{not JSON")
     ({'q': 1}, 'same', '{not JSON')
     """
-    if type(value) is str and _may_be_parsed(value):
-        try:
-            return exact_json(value, max_slow=_MAX_ODD)
-        except (ValueError, RecursionError):
-            return value
-    return value
+    if type(value) is not str or len(value) > MAX_READ or value.lstrip()[:1] not in ("{", "["):
+        return value
+    if len(value) > _MAX_OPENED and value.count("[") + value.count("{") > _MAX_OPENED:
+        return value
+    try:
+        return exact_json(value, max_slow=_MAX_ODD)
+    except (ValueError, RecursionError):
+        return value
 
 
 def json_value(value: object) -> Any:
@@ -73,13 +76,6 @@ def json_value(value: object) -> Any:
         inside = parsed(f"[{value}]")
         return inside[0] if isinstance(inside, list) and len(inside) == 1 else value
     return parsed(value)
-
-
-def _may_be_parsed(value: str) -> bool:
-    """Whether a text may be the JSON of something that does not take long to read."""
-    if len(value) > MAX_READ or value.lstrip()[:1] not in ("{", "["):
-        return False
-    return len(value) <= _MAX_OPENED or value.count("[") + value.count("{") <= _MAX_OPENED
 
 
 def mapping(value: object) -> Mapping[str, Any]:
@@ -139,7 +135,7 @@ def labels(*given: Mapping[str, Any]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for attributes in given:
-        if _LABEL_KEYS.isdisjoint(attributes):
+        if LABEL_KEYS.isdisjoint(attributes):
             continue
         for name, key in _LABELS:
             if key in attributes:

@@ -24,6 +24,7 @@ from typing import Final, cast
 
 from tidegauge._span_faults import span_faults
 from tidegauge.events import ABSENT, GO_ON, CallResult, Decision, made
+from tidegauge.foreign_spans.convention_reader import content_hint
 from tidegauge.foreign_spans.dedupe import (
     MAX_SKEW,
     Interval,
@@ -57,10 +58,12 @@ _TURN_BYTES: Final = 1_000
 _NO_RESULT: Final = CallResult()
 _RESULT: Final = CallResult(None)
 _HAND_OFFS: Final = ("transfer_to_", "handoff", "hand_off", "delegate_to_")
-"""How names of tools begin that hand over to another agent."""
+"""How names of tools begin that hand over to another agent: ``transfer_to_agent`` of Google's ADK,
+``transfer_to_NAME`` of the OpenAI Agents SDK, ``handoff_to_agent`` of Strands."""
 
 _HAND_OFF_SPANS: Final = ("handoff", "Handoff")
-"""How names of spans begin that show a hand-off, by whatever tool it was chosen."""
+"""How names of spans begin that show a hand-off, by whatever tool it was chosen: the OpenAI Agents
+SDK calls the span "handoff to researcher" where the model called ``transfer_to_researcher``."""
 
 
 class SpanCall(TurnCall):
@@ -104,24 +107,12 @@ class SpanCall(TurnCall):
         if self.result is None or self.result.outcome is ABSENT:
             self.result = tool.result
 
-    @property
-    def complete(self) -> bool:
-        """Whether its result is known, or that it failed or was refused."""
-        if self.refused:
-            return True
-        return self.result is not None and (self.result.outcome is not ABSENT or self.raised)
-
     def take(self, known: SpanCall) -> None:
         """It was shown before it was known that a model chose it."""
         self.scopes, self.when, self.clock = known.scopes, known.when, known.clock
         self.parent, self.result, self.raised = known.parent, known.result, known.raised
         if self.arguments is UNKNOWN_ARGUMENTS:
             self.arguments = known.arguments
-
-    def observed(self) -> None:
-        """Its result was reported: all that matters from now on is that there is one."""
-        if self.result is not None:
-            self.result = _NO_RESULT if self.result.outcome is ABSENT else _RESULT
 
     def may_be(self, tool: ToolSpan) -> bool:
         """Whether a span of this name may show it."""
@@ -159,11 +150,6 @@ class SpanTurn(Turn):
     def ended(self) -> bool:
         """Whether all calls have ended or were refused."""
         return all(call.result is not None or call.refused for call in self.calls)
-
-    def let_go(self) -> None:
-        """Free it at once, by no collector, if it is not needed any more: its calls refer to it."""
-        if self.handed_on and not self.remembered:
-            self.calls = []
 
 
 class SpanTurns(TurnTracker):
@@ -206,28 +192,28 @@ class SpanTurns(TurnTracker):
             in_tool: it was made inside a tool: its tokens belong to that step, and it begins none.
         """
         with here.critical, self._lock:
-            self._take_model(span, seen, shown, in_tool=in_tool)
+            if self._shown_already(seen, shown, in_tool=in_tool):
+                pass
+            elif in_tool:
+                self._count_tokens(shown.tokens, in_tool)
+            else:
+                calls = self._chosen_calls(seen) if shown.calls else []
+                self._turn(shown.answers, seen)
+                if shown.tokens is not None:
+                    self._tokens = (self._tokens or 0) + shown.tokens
+                self._has_models = True
+                if self._silent is not None:
+                    self._report_silent()
+                if shown.calls is None:
+                    if not shown.failed and not self._shows_calls:
+                        # A span around it may still show them: the Anthropic SDK's own spans, which
+                        # have no contents, are inside those of OpenInference and OpenLLMetry.
+                        self._silent = seen.scope
+                elif not self._shows_calls:
+                    self._show_calls()
+                if calls:
+                    self._open_chosen(calls, span.end, seen.clock)
         self.send()
-
-    def _take_model(
-        self, span: SpanData, seen: SeenModel, shown: ModelSpan, *, in_tool: bool
-    ) -> None:
-        if self._shown_already(seen, shown, in_tool=in_tool):
-            return
-        calls = [] if in_tool else self._chosen_calls(seen)
-        if not in_tool:
-            self._turn(shown.answers, seen)
-        self._count_tokens(shown.tokens, in_tool)
-        if in_tool:
-            return
-        self._has_models = True
-        self._report_silent()
-        if shown.calls is not None:
-            self._show_calls()
-        elif not shown.failed and not self._shows_calls:
-            self._silent = seen.scope  # a span around it may still show them
-        if calls:
-            self._open_chosen(calls, span.end, seen.clock)
 
     def tool(self, span: SpanData, tool: ToolSpan, *, alone: bool = False) -> None:
         """A tool call has ended.
@@ -238,19 +224,19 @@ class SpanTurns(TurnTracker):
             alone: whether it is a step by itself where no model chose it.
         """
         with here.critical, self._lock:
-            self._take_tool(span, tool, alone=alone)
+            alike = self._scopes == {span.scope} or not self._shown_by_another(span, tool)
+            found = self._chosen(span, tool) if alike else None
+            if found is not None:
+                if span.end < found.turn.since:
+                    _count_skew(span)
+                found.show(span, tool, refused=span.failed and self._is_refused(span))
+                self._observe_ended(found.turn)
+            elif alike:
+                self._take_unchosen(span, tool, alone=alone)
         self.send()
 
-    def _take_tool(self, span: SpanData, tool: ToolSpan, *, alone: bool) -> None:
-        if self._shown_by_another(span, tool):
-            return
-        found = self._chosen(span, tool)
-        if found is not None:
-            if span.end < found.turn.since:
-                _count_skew(span)
-            found.show(span, tool, refused=self._is_refused(span))
-            self._observe_ended(found.turn)
-            return
+    def _take_unchosen(self, span: SpanData, tool: ToolSpan, *, alone: bool) -> None:
+        """A tool call has ended that no model is known to have chosen."""
         if self._shown_elsewhere(span, tool):
             return
         call = SpanCall(tool.name, tool.arguments, tool.id)
@@ -314,7 +300,7 @@ class SpanTurns(TurnTracker):
             return self._hands_over() if self._handed_over is None else self._handed_over
 
     def _hands_over(self) -> bool:
-        if self._unchosen:  # no model is shown
+        if self._unchosen:  # no model is shown, as in OpenInference's spans of Google's ADK
             return self._unchosen[-1].name.startswith(_HAND_OFFS)
         return _is_hand_off(self._turns() or self._recent[-1:])
 
@@ -362,25 +348,35 @@ class SpanTurns(TurnTracker):
 
     def _turn(self, answers: Sequence[tuple[str, CallResult]], seen: SeenModel | None) -> None:
         """The model chooses again. The answers that it is shown are for calls without a span."""
-        ahead = [] if seen is None else [one for one in self._unchosen if _may_be_ahead(one, seen)]
-        self._unchosen = [call for call in self._unchosen if call not in ahead]
-        self._report_unchosen()
-        self._unchosen = ahead
-        self._answer(answers)
-        for turn in self._turns():
-            if turn.ended:
-                self._close(turn)
+        if self._unchosen:
+            unchosen = self._unchosen
+            ahead = [] if seen is None else [one for one in unchosen if _may_be_ahead(one, seen)]
+            self._unchosen = [call for call in unchosen if call not in ahead]
+            self._report_unchosen()
+            self._unchosen = ahead
+        if self._open.turns:
+            self._answer(answers)
+            for turn in self._turns():
+                if turn.ended:
+                    self._close(turn)
 
     def _answer(self, answers: Sequence[tuple[str, CallResult]]) -> None:
         """The model was shown these results of calls, which may have no spans."""
         for call_id, result in answers:
             for call in self._open_calls():
-                if call.id == call_id and (call.result is None or not call.complete):
+                if call.id != call_id:
+                    continue
+                before = call.result
+                known = call.refused or call.raised
+                if before is None or (before.outcome is ABSENT and not known):
                     call.result = result
                     self._observe_ended(call.turn)
 
     def _chosen_calls(self, seen: SeenModel) -> list[SpanCall]:
-        """The calls that a model chose; those whose tools ended before it are known already."""
+        """The calls that a model chose; those whose tools ended before it are known already.
+
+        Frameworks that stream run tools while the model still answers (the Vercel AI SDK, Mastra).
+        """
         found: list[SpanCall] = []
         for chosen in seen.model.calls or ():
             call = SpanCall(*chosen)
@@ -396,12 +392,15 @@ class SpanTurns(TurnTracker):
 
     def _open_chosen(self, calls: list[SpanCall], since: int, clock: str) -> None:
         """The model chose these calls; all of their tools may have ended."""
-        self._observe_ended(self._open_turn(calls, since, clock))
+        turn = self._open_turn(calls, since, clock)
+        if calls[-1].result is not None:
+            self._observe_ended(turn)
 
     def _shown_already(self, seen: SeenModel, shown: ModelSpan, *, in_tool: bool) -> bool:
         """Whether another span has shown this model call; what it left out is taken."""
-        one = self._shown_by_one(seen.scope)
-        # Of one instrumentation, only the span around another one shows its call again.
+        one = self._scopes == {seen.scope} or self._shown_by_one(seen.scope)
+        # Of one instrumentation, only the span around another one shows its call again, as
+        # LiteLLM's span of a call does, around that of the raw request.
         again = not one or seen.span in self._around_models
         for index, before in enumerate(self._models if again else ()):
             if (one and before.parent != seen.span) or not same_model_call(before, seen):
@@ -437,8 +436,8 @@ class SpanTurns(TurnTracker):
     def _report_silent(self) -> None:
         """No other span has shown the calls of the last model call."""
         if self._silent is not None:
-            self._reports.append(partial(span_faults.unread, self._silent, "no_contents"))
-            self._silent = None
+            scope, self._silent = self._silent, None
+            self._reports.append(partial(span_faults.unread, scope, "no_contents", content_hint))
 
     def _count_tokens(self, tokens: int | None, in_tool: bool) -> None:
         if tokens is None:
@@ -521,9 +520,11 @@ class SpanTurns(TurnTracker):
 
     def _chosen(self, span: SpanData, tool: ToolSpan) -> SpanCall | None:
         """The call of a turn that a tool's span shows for the first time, or tried again."""
+        open_turns = cast("dict[SpanTurn, None]", self._open.turns)
         called = [
             call
-            for call in self._open_calls()
+            for turn in open_turns
+            for call in turn.calls
             if call.name == tool.name and (call.result is None or call.raised)
         ]
         if not called and tool.name.startswith(_HAND_OFF_SPANS):
@@ -538,7 +539,8 @@ class SpanTurns(TurnTracker):
                 return exact[0]
             if any(call.id == tool.id for call in self._all_calls()):
                 return None
-            # Some frameworks have ids of their own: then name and arguments decide.
+            # Some frameworks have ids of their own, which no model gave: then name and arguments
+            # decide. The id of a call that is known here excludes all others.
             named = [call for call in named if call.result is None]
             called = [call for call in called if call.result is None]
         if not named:
@@ -547,6 +549,7 @@ class SpanTurns(TurnTracker):
                 for call in called
                 if _elsewhere(call, span) and call.turn.since - span.end <= MAX_SKEW
             ]
+        # What raised may be tried again, by the framework, under the same choice of the model.
         waiting = [call for call in named if call.result is None]
         for candidates in (waiting, named):
             for call in candidates:
@@ -592,34 +595,34 @@ class SpanTurns(TurnTracker):
 
         A call that raised may be tried again, and another span may show a result that is missing.
         """
-        for call in turn.calls:
-            if call.raised or not call.complete:
+        for call in turn.calls:  # at every step
+            result = call.result
+            missing = result is None or (result.outcome is ABSENT and not call.raised)
+            if call.raised or (missing and not call.refused):
                 return
         self._close(turn)
 
     def _close(self, turn: Turn) -> None:
         if not turn.observed:
             self._reports.append(partial(self._observe, turn))
-            self._remember(cast("SpanTurn", turn))
+            one, recent = cast("SpanTurn", turn), self._recent
+            one.size, one.remembered = 0, True
+            for call in one.calls:
+                one.size += memory_of(call.arguments)
+            recent.append(one)
+            self._recent_size += one.size
+            while len(recent) > _MAX_RECENT or (
+                self._recent_size > MAX_SHOWN_BYTES and len(recent) > 1
+            ):
+                self._forget_oldest()
         super()._close(turn)
-
-    def _remember(self, turn: SpanTurn) -> None:
-        recent = self._recent
-        turn.size, turn.remembered = 0, True
-        for call in turn.calls:
-            turn.size += memory_of(call.arguments)
-        recent.append(turn)
-        self._recent_size += turn.size
-        while len(recent) > _MAX_RECENT or (
-            self._recent_size > MAX_SHOWN_BYTES and len(recent) > 1
-        ):
-            self._forget_oldest()
 
     def _forget_oldest(self) -> None:
         turn = self._recent.pop(0)
         self._recent_size -= turn.size
         turn.remembered = False
-        turn.let_go()
+        if turn.handed_on:
+            turn.calls = []
 
     def _end(self) -> None:
         """All is reported. Those that the run was for may hold it for longer."""
@@ -640,8 +643,8 @@ class SpanTurns(TurnTracker):
         """Whether a tool's span shows that the stop of this run refused its call."""
         if not span.failed or error_type(span) not in STOPPED:
             return False
-        # The stop of another run may pass through: of an agent inside the tool.
-        refused = f"run {self._recorded.id} stopped at step " in (failure_text(span) or "")
+        # The stop of another run may pass through the tool: that of an agent inside it.
+        refused = f"run {self._recorded.event.run} stopped at step " in (failure_text(span) or "")
         self._refuses = self._refuses or refused
         return refused
 
@@ -661,10 +664,12 @@ class SpanTurns(TurnTracker):
         try:
             return self._report_result(one)
         finally:
-            for call in one.calls:
-                call.observed()
+            for call in one.calls:  # all that matters from now on is that there is a result
+                if call.result is not None:
+                    call.result = _NO_RESULT if call.result.outcome is ABSENT else _RESULT
             one.handed_on = True
-            one.let_go()
+            if not one.remembered:
+                one.calls = []  # they refer to it: so it is freed at once, by no collector
 
     def _report_result(self, one: SpanTurn) -> Decision:
         refused = sum([call.refused for call in one.calls])

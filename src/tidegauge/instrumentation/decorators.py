@@ -22,9 +22,10 @@ from tidegauge.runs.open_run import (
     OpenRun,
     Returned,
     find_current_run,
+    next_order,
 )
 from tidegauge.runs.turn_calls import Turn
-from tidegauge.safety.critical import defer, interrupted
+from tidegauge.safety.critical import defer, here
 from tidegauge.safety.guard import guarded, internal_errors
 from tidegauge.values.safe_reading import is_a
 
@@ -33,6 +34,7 @@ R = TypeVar("R")
 Success: TypeAlias = Callable[[Any], bool | None]
 OnBlock: TypeAlias = Callable[[Decision], Any]
 
+_new: Final[Callable[[type[CurrentRun]], CurrentRun]] = object.__new__
 _OWN: Final = ""
 """Placeholder for the name of a method's own object."""
 
@@ -181,8 +183,13 @@ def tool(
                 current = find_current_run()
                 if current is None or current.call is not None:
                     return None
-                call = made(Call, (label, _arguments(names, args, kwargs), declared))
-                if interrupted():
+                if kwargs or len(args) > len(names):
+                    arguments = _arguments(names, args, kwargs)
+                else:
+                    arguments = dict(zip(names, args, strict=False))
+                    arguments.pop(_OWN, None)
+                call = made(Call, (label, arguments, declared))
+                if here.__dict__["critical"]._is_owned():
                     return _InterruptingCall(current, call)
                 decision, issued = _issue(current, call)
             except RecursionError:  # the stack is full: there may be room for the tool
@@ -304,7 +311,13 @@ class _ToolCall(Current):
         context = None
         if turn is not None and turn.calls and turn.calls[0].span.is_recording():
             context = trace.set_span_in_context(turn.calls[0].span)
-        super().__init__(CurrentRun(around.run, self, around), context)
+        # As the __init__ of both classes, in one call of the many of a step.
+        current = _new(CurrentRun)
+        current.run, current.call, current.around = around.run, self, around
+        current.order = next_order()
+        self._run = self._made = current
+        self._context, self._entered = context, False
+        self._run_token = self._context_token = self._before = None
         self._opened = around.run
         self.turn = turn
         self._began = time.monotonic()
@@ -319,19 +332,25 @@ class _ToolCall(Current):
         Raises:
             RunStopped: the policy stops the run.
         """
-        self._end_once(result, error, enforce=True)
-
-    def end_quietly(self, result: object = ABSENT, error: BaseException | None = None) -> None:
-        """The same where no exception can be raised; a stop is raised at the next step."""
-        self._end_once(result, error, enforce=False)
-
-    def _end_once(self, result: object, error: BaseException | None, *, enforce: bool) -> None:
         before, self.ended = self.ended, True
         if before:
             return
-        if type(error) is not GeneratorExit:
-            self._end(result, error, enforce)
+        if type(error) is GeneratorExit:
+            self._end_later(result, error)
+        else:
+            self._end(result, error, True)
+
+    def end_quietly(self, result: object = ABSENT, error: BaseException | None = None) -> None:
+        """The same where no exception can be raised; a stop is raised at the next step."""
+        before, self.ended = self.ended, True
+        if before:
             return
+        if type(error) is GeneratorExit:
+            self._end_later(result, error)
+        else:
+            self._end(result, error, False)
+
+    def _end_later(self, result: object, error: BaseException) -> None:
         seconds, now = time.monotonic() - self._began, time.time_ns()
         defer(partial(self._end, result, error, False, seconds, now))
 

@@ -92,7 +92,8 @@ class LivePolicy:
             policy = policy.of_skipped
         if not exceeded and (skipping or not state.nudged):
             # Most steps return here: no signal has reached the threshold of its rule.
-            for read, bound, falls, key in policy.bars(run, moment):
+            bars = policy.bars_of_all
+            for read, bound, falls, key in policy.bars_of(run) if bars is None else bars[moment]:
                 value = read(run)
                 if value is None or (value > bound if falls else value < bound):
                     continue

@@ -102,8 +102,8 @@ class Policy:
             for tool in (*tools, None)
         }
         self._general = self._held[None, None]
-        self._bars = self._general.bars
         self._is_general = len(self._held) == 1
+        self.bars_of_all = self._general.bars if self._is_general else None
         self._of_share: dict[tuple[Rule, ...], Policy] = {}  # at most as many as there are shares
 
     def observing(self) -> Policy:
@@ -237,15 +237,14 @@ class Policy:
             found += [threshold.score for threshold, action in exceeded if action == "observe"]
         return found
 
-    def bars(self, run: MeasuredRun, moment: int) -> tuple[_Bar, ...]:
-        """The comparisons that show whether a rule can hold for a run at that moment.
+    def bars_of(self, run: MeasuredRun) -> tuple[_Bar, ...]:
+        """The comparisons that show whether a rule can hold for a run.
 
-        Without the signals that cannot have changed, unless there are rules for single agents or
-        tools: then a rule can start to hold with an unchanged signal.
+        Where the rules are for single agents or tools, one can start to hold with an unchanged
+        signal. Otherwise :attr:`bars_of_all` has them by moment, without the signals that cannot
+        have changed then.
         """
-        if not self._is_general:
-            return self._held_by(run.started.agent, run.latest.tool).bars[_BOTH]
-        return self._bars[moment]
+        return self._held_by(run.started.agent, run.latest.tool).bars[_BOTH]
 
     def _held_to(self, signals: Signals) -> _Held:
         return self._general if self._is_general else self._held_by(signals.agent, signals.tool)

@@ -70,17 +70,11 @@ _NODE_BYTES: Final = 700
 
 
 class ArrivedSpans(Grouping):
-    """A grouping that gets spans after they have ended.
+    """A grouping that gets spans after they have ended; see :class:`Grouping`.
 
     Args:
-        recorder: gives the recorder that new runs are reported to.
-        defaults: attributes of runs whose spans do not give them.
-        max_runs: limit of open runs; one more ends the run that was idle for longest.
-        idle_seconds: a run without a span for this long is ended.
-        orphan_seconds: the same, if the outermost known span of the run has ended: the spans
-            around it are probably sent elsewhere.
-        across_traces: see :class:`Grouping`.
-        clock: seconds.
+        orphan_seconds: a run without a span for so long is ended, if its outermost known span has
+            ended: the spans around it are probably sent elsewhere.
 
     Attributes:
         late_calls: calls that arrived after their run was ended.
@@ -112,11 +106,15 @@ class ArrivedSpans(Grouping):
         self._at_work: dict[int, list[Node]] = {}  # spans that model calls wait for, by trace
         self._named: OrderedDict[int, None] = OrderedDict()  # traces that a run has its id from
         self._run_bytes = 0
-        self._used: list[ExternalRun] = []  # by the span that ends now
+        self._changed: dict[str, ExternalRun] = {}  # since their memory was counted, by their ids
 
     @property
     def held_bytes(self) -> int:
         """Bytes of memory that the open runs and the spans around them take, about."""
+        while self._changed:
+            run = self._changed.popitem()[1]
+            before, run.size = run.size, run.held_bytes
+            self._run_bytes += run.size - before
         return self._run_bytes + _NODE_BYTES * len(self._nodes) + _NAMED_BYTES * len(self._named)
 
     @property
@@ -166,7 +164,7 @@ class ArrivedSpans(Grouping):
         ends = {
             name: dict(self._enclosed[name])
             for run in runs
-            if (name := run.recorded.id) in self._enclosed
+            if (name := run.recorded.event.run) in self._enclosed
         }
         return {
             "nodes": nodes,
@@ -184,9 +182,9 @@ class ArrivedSpans(Grouping):
         for node in saved["nodes"]:
             self._nodes[trace_id, node.span_id] = node
         for run in saved["runs"]:
-            self._runs[run.recorded.id] = run
+            self._runs[run.recorded.event.run] = run
             self._calling |= run.scopes
-            self._count(run)
+            self._changed[run.recorded.event.run] = run
         if saved["first"] is not None:
             self._traces[trace_id] = saved["first"]
         if saved["beside"]:
@@ -201,7 +199,7 @@ class ArrivedSpans(Grouping):
     def in_order(self) -> None:
         """After loads: the runs that were idle for longest come first."""
         runs = sorted(self._runs.values(), key=lambda run: run.last_seen)
-        self._runs = OrderedDict((run.recorded.id, run) for run in runs)
+        self._runs = OrderedDict((run.recorded.event.run, run) for run in runs)
 
     def forget_trace(self, trace_id: int) -> None:
         """No more spans of a trace are expected."""
@@ -217,7 +215,7 @@ class ArrivedSpans(Grouping):
         span: SpanData,
         parents: Mapping[int, int | None],
         waiting: Container[int],
-    ) -> tuple[Node, int | None]:
+    ) -> tuple[Node, ExternalRun | None, int | None]:
         """Fill in the node of a span that has ended, and join it to the span around it.
 
         Args:
@@ -226,21 +224,36 @@ class ArrivedSpans(Grouping):
             waiting: ids of those that were not emitted yet: nothing else is known of them.
 
         Returns:
-            The node; and the id of its parent, if that is awaited and was unknown before.
+            The node; the run that it was the root of until now; and the id of its parent, if that
+            is awaited and was unknown before.
         """
-        node = self._become_known(span)
-        parent_id, awaited = _parent_id(span), None
+        nodes, key = self._nodes, (span.trace_id, span.span_id)
+        node = known = nodes.get(key)
+        run = None if node is None else node.run
+        if node is None:
+            node = Node(*key, None, name=span.name, scope=span.scope, live=span)
+            nodes[key] = node
+            if len(nodes) > MAX_OPEN_SPANS:
+                nodes.popitem(last=False)
+        elif not node.known:
+            node.name, node.scope, node.live, node.known = span.name, span.scope, span, True
+            node.parent = None
+            if node.earliest is not None and _before(node.earliest, span):
+                span_faults.skew(node.earliest.service)
+            node.earliest = None
+        awaited = None
+        parent_id = _parent_id(span) if span.remote else span.parent_id
         outermost = self._traces.get(node.trace_id)
         root = None if outermost is None else outermost.root
         while parent_id is not None:
-            parent = self._nodes.get((node.trace_id, parent_id))
+            parent = nodes.get((node.trace_id, parent_id))
             if parent is not None:
                 earliest = parent.earliest
                 if not parent.known and (earliest is None or span.start < earliest.start):
                     parent.earliest = Earliest.of(span)
                 if node.beside and not parent.known and parent.announced is None:
                     parent.beside, parent.parent = True, None
-                if parent.parent is not None and node in parent.lineage():
+                if parent.parent is not None and known is not None and node in parent.lineage():
                     if parent.known:
                         break
                     parent.parent = None  # it was only assumed to be inside
@@ -259,7 +272,7 @@ class ArrivedSpans(Grouping):
             parent_id = parents[parent_id]  # it has ended before its child
         if node.run is not None:
             self._climb(node, node.run)
-        return node, awaited
+        return node, run, awaited
 
     def end(
         self,
@@ -268,18 +281,20 @@ class ArrivedSpans(Grouping):
         success: Callable[[], bool | None] | None = None,
         reading: KnownSpan | None = None,
         place: int = 0,
-    ) -> None:
+    ) -> ExternalRun | None:
         """A span has ended; see :meth:`Grouping.end`."""
         node = self._nodes.get((span.trace_id, span.span_id))
-        super().end(span, resource, success, reading, place)
-        used, self._used = self._used, []
-        for each in used:
-            self._count(each)
+        caller = super().end(span, resource, success, reading, place)
+        if caller is not None:
+            run_id = caller.recorded.event.run
+            if self._runs.get(run_id) is caller:
+                self._changed[run_id] = caller
         if node is not None and node.parent is not None:
             run = node.run
             ended = run is not None and run.root is None and run.around is None
             name = run.agent if ended and run is not None else node.agent_inside
             node.parent.agent_inside = name or node.parent.agent_inside
+        return caller
 
     def end_alone(self, span: SpanData, reading: AgentSpan) -> None:
         """An agent has ended, and no call is inside it, nor in its trace so far."""
@@ -317,17 +332,15 @@ class ArrivedSpans(Grouping):
             other call needs to wait for it, either.
         """
         node = self._nodes.get((span.trace_id, span.span_id))
-        inner: list[Node] = []
-        for each in node.lineage() if node is not None else ():
-            if each.run is not None:
-                others = self._others(span.trace_id, inner) if inner else []
-                unknown, waits = decide(each.run, others, inner, span, call)
-                if unknown is not None and waits and unknown.turns:
-                    at_work = self._at_work.setdefault(span.trace_id, [])
-                    if unknown not in at_work:
-                        at_work.append(unknown)
-                return unknown, waits
-            inner.append(each)
+        run, inner = (None, []) if node is None else node.way_out()
+        if run is not None:
+            others = self._others(span.trace_id, inner) if inner else []
+            unknown, waits = decide(run, others, inner, span, call)
+            if unknown is not None and waits and unknown.turns:
+                at_work = self._at_work.setdefault(span.trace_id, [])
+                if unknown not in at_work:
+                    at_work.append(unknown)
+            return unknown, waits
         root = root_of(inner, span.scope)
         if root is None or root.known:
             return None, False
@@ -430,44 +443,18 @@ class ArrivedSpans(Grouping):
         # Its root was the root of another run, which now has a root further out.
         return next(name for n in count(2) if (name := f"{run_id}-{n}") not in self._runs)
 
-    def _become_known(self, span: SpanData) -> Node:
-        """The node of a span that has arrived."""
-        key = (span.trace_id, span.span_id)
-        node = self._nodes.get(key)
-        if node is None:
-            node = self._add(Node(*key, None, name=span.name, scope=span.scope, live=span))
-        elif not node.known:
-            node.name, node.scope, node.live, node.known = span.name, span.scope, span, True
-            node.parent = None
-            if node.earliest is not None and _before(node.earliest, span):
-                span_faults.skew(node.earliest.service)
-            node.earliest = None
-        return node
-
     def _unknown(self, inside: SpanData, span_id: int, parent: Node | None) -> Node:
         scope = inside.scope
         node = Node(inside.trace_id, span_id, parent, name="", scope=scope, live=None, known=False)
         node.earliest = Earliest.of(inside)
-        return self._add(node)
-
-    def _add(self, node: Node) -> Node:
-        self._nodes[node.trace_id, node.span_id] = node
+        self._nodes[inside.trace_id, span_id] = node
         if len(self._nodes) > MAX_OPEN_SPANS:
             self._nodes.popitem(last=False)
         return node
 
-    def _seen(self, run: ExternalRun, scope: str, seen: SeenModel | None, trace_id: int) -> None:
-        super()._seen(run, scope, seen, trace_id)
-        self._used.append(run)
-
-    def _count(self, run: ExternalRun) -> None:
-        """Count again how much memory a run takes."""
-        if self._runs.get(run.recorded.id) is run:
-            before, run.size = run.size, run.held_bytes
-            self._run_bytes += run.size - before
-
     def _evict(self, run: ExternalRun) -> None:
         super()._evict(run)
+        self._changed.pop(run.recorded.event.run, None)
         self._run_bytes -= run.size
         run.size = 0
         self._part(run)
@@ -476,13 +463,13 @@ class ArrivedSpans(Grouping):
         """A run that is over does not hold its root, if that is not awaited: neither then holds the
         other, and both are freed at once, by no collector."""
         root = run.root
-        if root is None or self._runs.get(run.recorded.id) is run:
+        if root is None or self._runs.get(run.recorded.event.run) is run:
             return
         if self._nodes.get((root.trace_id, root.span_id)) is not root:
             run.root = None
 
     def _goes_on(self, run: ExternalRun, root: SpanData) -> None:
-        self._enclosed[run.recorded.id] = ending(root)
+        self._enclosed[run.recorded.event.run] = ending(root)
 
     def _late(self) -> None:
         self.late_calls += 1
@@ -519,7 +506,7 @@ class ArrivedSpans(Grouping):
         node.run, root.run, run.root = None, run, root
         run.direct = run.turns.goes_on()
         if isinstance(node.live, SpanData):
-            self._enclosed[run.recorded.id] = ending(node.live)
+            self._enclosed[run.recorded.event.run] = ending(node.live)
 
 
 def _is_agent_of(run: ExternalRun, node: Node, reading: object) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from tidegauge._span_faults import span_faults
 from tidegauge.foreign_spans.agent_names import AgentNames
-from tidegauge.foreign_spans.convention_reader import MARKER_ATTRIBUTES, read_span
+from tidegauge.foreign_spans.convention_reader import MARKER_ATTRIBUTES, OUR_SCOPE, read_span
 from tidegauge.foreign_spans.external_run import ExternalRun, RunDefaults
 from tidegauge.foreign_spans.span import (
     CALLS,
@@ -31,12 +31,17 @@ from tidegauge.foreign_spans.span import (
 )
 from tidegauge.receivers.arrived_spans import ArrivedSpans
 from tidegauge.receivers.causal_order import in_causal_order
-from tidegauge.receivers.held_spans import HeldSpans, order
-from tidegauge.receivers.open_trace import OpenTrace
-from tidegauge.receivers.pending_calls import PendingCall, PendingCalls
 from tidegauge.receivers.saved_trace import read_trace, write_trace
-from tidegauge.receivers.sleeping_traces import SleepingTrace, SleepingTraces
 from tidegauge.receivers.span_events import SpanEvents
+from tidegauge.receivers.trace_state import (
+    HeldSpans,
+    OpenTrace,
+    PendingCall,
+    PendingCalls,
+    SleepingTrace,
+    SleepingTraces,
+    order,
+)
 from tidegauge.runs.current import get_recorder
 from tidegauge.runs.recorder import Recorder
 from tidegauge.safety.guard import guarded, log
@@ -338,17 +343,22 @@ class Assembly:
                     self._late += 1
                     continue
                 trace = self._traces[trace_id] = OpenTrace()
-            if span_id in trace.parents:
+            parents = trace.parents
+            if span_id in parents:
                 self.duplicates += 1
                 continue
-            if not span.has_times:
+            if not 0 < span.start <= span.end:
                 span_faults.repair("no_time")
             new[trace_id, span_id] = span
-            cut = trace.add(span, clock, self._held.of(trace_id))
-            if cut is not span:
+            parents[span_id] = span.parent_id
+            trace.waiting.add(span_id)
+            if len(trace.clocks) < 2:
+                trace.clocks.add(clock)
+            if span.parent_id in parents:  # else it cannot be its own ancestor
+                cut = trace.without_cycle(span, self._held.of(trace_id))
                 if (trace_id, cut.span_id) in new:
                     new[trace_id, cut.span_id] = cut
-                else:
+                elif cut is not span:
                     self._held.replace(cut)
             self._remembered += 1
             trace.last_seen = now
@@ -522,12 +532,12 @@ class Assembly:
             Id of the span that it waits for, if it does.
         """
         trace.awaited.discard(span.span_id)
-        known = self._spans.node(span.trace_id, span.span_id)
-        run = None if known is None else known.run
-        node, awaited = self._spans.resolve(span, trace.parents, trace.waiting)
+        node, run, awaited = self._spans.resolve(span, trace.parents, trace.waiting)
         if awaited is not None:
             trace.awaited.add(awaited)
-        pending = self._pending.pop(span.trace_id, span.span_id)
+        pending: Sequence[PendingCall] = ()
+        if span.trace_id in self._pending.calls:
+            pending = self._pending.pop(span.trace_id, span.span_id)
         outer = None
         for before in pending:
             if outer is not None and isinstance(before.reading, AgentSpan):
@@ -542,12 +552,17 @@ class Assembly:
                 self._emit(trace, *before)  # the span that they wait for is the root now
         if not final:
             if isinstance(reading, CALLS):
-                outer = self._waits(trace, span, reading)
+                around = node.parent
+                if around is None or around.run is None or around.scope == OUR_SCOPE:
+                    outer = self._waits(trace, span, reading)
+                else:
+                    outer = None  # nothing is between it and its run
             elif outer is not None and isinstance(reading, AgentSpan):
                 self._pending.add(outer, PendingCall(span, reading), always=True)
             if outer is not None:
                 return outer
-        if isinstance(reading, ModelSpan) and reading.calls is not None:
+        shows = isinstance(reading, ModelSpan) and reading.calls is not None
+        if shows and span.trace_id in self._pending.calls:
             for awaited in self._pending.awaited(span.trace_id):
                 if self._spans.is_over(span, awaited):
                     for before in self._pending.pop(span.trace_id, awaited):
@@ -612,6 +627,8 @@ class Assembly:
             self._remembered > limits.spans and len(self._traces) > 1
         ):
             self._drop(next(iter(self._traces)))
+        if limits.state_bytes == inf:
+            return
         while self.state_bytes > limits.state_bytes and self._end_idlest():
             if not self._warned:
                 self._warned = True

@@ -15,7 +15,7 @@ from tidegauge._span_faults import span_faults
 from tidegauge.foreign_spans.convention_reader import read_span
 from tidegauge.foreign_spans.dedupe import MAX_SKEW, same_arguments
 from tidegauge.foreign_spans.span import ModelSpan, SpanData, ToolSpan, clock_of
-from tidegauge.receivers.held_spans import order
+from tidegauge.receivers.trace_state import order
 from tidegauge.runs.turn_calls import ChosenCall
 
 _MAX_SPANS: Final = 20_000
@@ -151,7 +151,12 @@ class _Causes:
         yield from (each for each in found if _clock(each) != clock)
 
     def _chosen_before(self, span: SpanData) -> list[SpanData]:
-        """The tool calls, by their ids, that were chosen before this model call began."""
+        """The tool calls, by their ids, that were chosen before this model call began.
+
+        For models whose spans do not show the answers that they were given. A tool around the call
+        is none of them, though its clock may say so: with an agent of another service in a tool,
+        the outer call would be counted twice.
+        """
         found = []
         around = {span.span_id, *self._around(span)}
         for tools in self._tools.values():

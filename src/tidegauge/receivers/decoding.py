@@ -10,7 +10,7 @@ Most received spans have no attribute of an agent. The attributes of these are n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -54,7 +54,7 @@ from tidegauge.values.elements import (
 Encoding: TypeAlias = Literal["protobuf", "json"]
 Signal: TypeAlias = Literal["traces", "logs"]
 
-REMOTE: Final = 0x300
+_REMOTE: Final = 0x300
 """Flags of a span with a remote parent: the sender knows whether it is, and it is."""
 
 MAX_DEPTH: Final = 32
@@ -63,7 +63,7 @@ MAX_DEPTH: Final = 32
 MAX_EVENTS: Final = 128
 """Limit of the events of a span."""
 
-EVENT_NAME: Final = "event.name"
+_EVENT_NAME: Final = "event.name"
 """Attribute with the name of an event, before log records had a field for it."""
 
 _ELEMENT_BYTES: Final = 150
@@ -81,11 +81,14 @@ _SMALL: Final = 4_096
 _WIDE: Final = tuple(bytes([lead]) for lead in range(0xF0, 0xF5))
 """First bytes of the characters of UTF-8 of which one makes each of its text take four bytes."""
 
+_HARMLESS: Final = 2 * FREE
+"""Bytes of a message that may contain whatever it likes: each message in it takes two bytes."""
+
 _MAX_REMEMBERED: Final = 16_384
 """Bytes of a span whose names of attributes are remembered."""
 
 _NOTHING: Final[Attributes] = {}
-NOT_READ: Final[Attributes] = {"": None}
+_NOT_READ: Final[Attributes] = {"": None}
 """Stands for the attributes of a span without marker attributes: all that counts is that it has
 some."""
 
@@ -145,11 +148,8 @@ class Reading:
             raise TooManyElementsError(self._room)
 
     def check(self, message: bytes, shape: Shape, later: Shape | None = None) -> None:
-        """Check a message that is parsed next; see :func:`count_messages`.
-
-        A small one is harmless whatever it contains: each message in it takes two bytes.
-        """
-        if len(message) > 2 * FREE:
+        """Check a message that is parsed next; see :func:`count_messages`."""
+        if len(message) > _HARMLESS:
             self.take(count_messages(message, shape, self._room - self._elements, later))
 
     def keep(self, encoded: bytes, start: int = 0) -> int:
@@ -213,42 +213,8 @@ class Decoded(NamedTuple):
         return bytes(response.SerializeToString())
 
 
-class DecodedSpans:
-    """Collects the accepted spans of a request and counts the rejected ones.
-
-    Args:
-        limits: how many are accepted.
-        signal: what was requested.
-    """
-
-    def __init__(self, limits: ReadLimits, signal: Signal = "traces") -> None:
-        self._signal: Signal = signal
-        self._max_spans = limits.spans
-        self._rejected: dict[str, int] = {}
-        self._spans: list[SpanData] = []
-
-    @property
-    def decoded(self) -> Decoded:
-        """The result so far."""
-        return Decoded(self._spans, self._rejected, self._signal)
-
-    @property
-    def full(self) -> bool:
-        """Whether no more spans are accepted."""
-        return len(self._spans) >= self._max_spans
-
-    def add(self, span: SpanData | None) -> None:
-        """Add a span if its ids are valid and there is room; ``None``: it is invalid."""
-        if span is None or not span.trace_id or not span.span_id:
-            self.reject("invalid")
-        elif len(self._spans) >= self._max_spans:
-            self.reject("too_many")
-        else:
-            self._spans.append(span)
-
-    def reject(self, reason: str) -> None:
-        """Count a rejected span."""
-        self._rejected[reason] = self._rejected.get(reason, 0) + 1
+def _reject(rejected: dict[str, int], reason: str) -> None:
+    rejected[reason] = rejected.get(reason, 0) + 1
 
 
 def _wire_messages() -> tuple[Any, Any, Any]:
@@ -299,6 +265,11 @@ _SPAN: Final = shape_of(Span.DESCRIPTOR, _SHAPES)
 _RECORD: Final = shape_of(LogRecord.DESCRIPTOR, _SHAPES)
 
 
+Group: TypeAlias = "tuple[Any, Iterable[tuple[str, Iterable[bytes]]]]"
+"""The attributes of a process, and by the scope of the instrumentation its spans or log records,
+each as a protobuf message."""
+
+
 def decode_protobuf(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
     """The spans of a serialised ``ExportTraceServiceRequest``.
 
@@ -309,21 +280,14 @@ def decode_protobuf(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
     >>> decode_protobuf(b"")
     Decoded(spans=[], rejected={}, signal='traces')
     """
-    spans, reading = DecodedSpans(limits), Reading(limits, len(body))
+    reading = Reading(limits, len(body))
     with _protobuf("trace"):
         reading.check(body, _TRACES, later=_SPAN)
-        for resource_spans in _WireTraces.FromString(body).resource_spans:
-            resource: Attributes | None = None
-            for scope_spans in resource_spans.scope_spans:
-                scope = scope_spans.scope.name
-                for raw in scope_spans.spans:
-                    if resource is None:
-                        resource = _attributes(resource_spans.resource.attributes, reading)
-                    if spans.full:
-                        spans.reject("too_many")
-                    else:
-                        spans.add(_span(raw, scope, resource, reading))
-    return spans.decoded
+        groups = [
+            (of.resource.attributes, [(each.scope.name, each.spans) for each in of.scope_spans])
+            for of in _WireTraces.FromString(body).resource_spans
+        ]
+        return decode_spans(groups, reading)
 
 
 def decode_logs_protobuf(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
@@ -336,20 +300,69 @@ def decode_logs_protobuf(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decod
     >>> decode_logs_protobuf(b"")
     Decoded(spans=[], rejected={}, signal='logs')
     """
-    events, reading = DecodedSpans(limits, "logs"), Reading(limits, len(body))
+    reading = Reading(limits, len(body))
     with _protobuf("log"):
         reading.check(body, _LOGS, later=_RECORD)
-        for resource_logs in _WireLogs.FromString(body).resource_logs:
-            for scope_logs in resource_logs.scope_logs:
-                scope = scope_logs.scope.name
-                for raw in scope_logs.log_records:
-                    reading.check(raw, _RECORD)
-                    record = LogRecord.FromString(raw)
-                    name = _event_name(record, reading)
-                    ids = record.trace_id and record.span_id
-                    if name is not None and ids and may_be_sampled(record.flags):
-                        events.add(_event(record, raw, name, scope, reading))
-    return events.decoded
+        groups = [
+            (None, [(each.scope.name, each.log_records) for each in of.scope_logs])
+            for of in _WireLogs.FromString(body).resource_logs
+        ]
+        return decode_events(groups, reading)
+
+
+def decode_spans(groups: Iterable[Group], reading: Reading) -> Decoded:
+    """The spans of a request in any encoding.
+
+    Raises:
+        TooManyElementsError: it has too many elements for its size.
+    """
+    limits = reading.limits
+    spans: list[SpanData] = []
+    rejected: dict[str, int] = {}
+    for pairs, scopes in groups:
+        resource: Attributes | None = None
+        for scope, of_scope in scopes:
+            for raw in of_scope:
+                if resource is None:
+                    resource = _attributes(pairs, reading)
+                if len(spans) >= limits.spans:
+                    _reject(rejected, "too_many")
+                    continue
+                if len(raw) > _HARMLESS:
+                    reading.check(raw, _SPAN)
+                span = _span(raw, scope, resource, reading)
+                if span is None:
+                    _reject(rejected, "invalid")
+                else:
+                    spans.append(span)
+    return Decoded(spans, rejected)
+
+
+def decode_events(groups: Iterable[Group], reading: Reading) -> Decoded:
+    """The events in a request with log records in any encoding.
+
+    Raises:
+        TooManyElementsError: it has too many elements for its size.
+    """
+    events: list[SpanData] = []
+    rejected: dict[str, int] = {}
+    for _, scopes in groups:
+        for scope, records in scopes:
+            for raw in records:
+                reading.check(raw, _RECORD)
+                record = LogRecord.FromString(raw)
+                name = _event_name(record, reading)
+                ids = record.trace_id and record.span_id
+                if name is None or not (ids and _may_be_sampled(record.flags)):
+                    continue
+                event = _event(record, raw, name, scope, reading)
+                if event is None or not event.trace_id or not event.span_id:
+                    _reject(rejected, "invalid")
+                elif len(events) >= reading.limits.spans:
+                    _reject(rejected, "too_many")
+                else:
+                    events.append(event)
+    return Decoded(events, rejected, "logs")
 
 
 @contextmanager
@@ -363,33 +376,26 @@ def _protobuf(what: str) -> Iterator[None]:
 
 
 def _event_name(record: Any, reading: Reading) -> str | None:
-    if record.event_name:
-        return event_name(record.event_name)
-    attributes = record.attributes
-    reading.take(len(attributes))
-    return event_name(*[one.value.string_value for one in attributes if one.key == EVENT_NAME])
+    """The name of a record, if it is that of an event with contents."""
+    name = record.event_name
+    if not name:
+        attributes = record.attributes
+        reading.take(len(attributes))
+        named = (one.value.string_value for one in attributes if one.key == _EVENT_NAME)
+        name = next(filter(None, named), "")
+    return name if name in EVENTS else None
 
 
-def event_name(*names: object) -> str | None:
-    """The first of these names, if it is that of an event with contents.
-
-    >>> event_name("", "gen_ai.choice"), event_name("exception")
-    ('gen_ai.choice', None)
-    """
-    name = next(filter(None, names), None)
-    return name if isinstance(name, str) and name in EVENTS else None
-
-
-def may_be_sampled(flags: int) -> bool:
+def _may_be_sampled(flags: int) -> bool:
     """Whether the span of a log record may be sampled; without any flags, it is not known.
 
-    >>> may_be_sampled(0), may_be_sampled(2), may_be_sampled(3)
+    >>> _may_be_sampled(0), _may_be_sampled(2), _may_be_sampled(3)
     (True, False, True)
     """
     return not flags or bool(flags & 1)
 
 
-def event_details(attributes: Attributes, body: object) -> Attributes:
+def _details(attributes: Attributes, body: object) -> Attributes:
     """The attributes of an event, and the fields of its body, which some write instead."""
     if isinstance(body, Mapping):
         return {**attributes, **body}
@@ -401,9 +407,7 @@ def _event(record: Any, raw: bytes, name: str, scope: str, reading: Reading) -> 
     trace_id, span_id = record.trace_id, record.span_id
     if len(trace_id) != 16 or len(span_id) != 8:
         return None
-    details = event_details(
-        _attributes(record.attributes, reading), _value(record.body, reading, 0)
-    )
+    details = _details(_attributes(record.attributes, reading), _value(record.body, reading, 0))
     return event_span(
         name,
         (int.from_bytes(trace_id), int.from_bytes(span_id)),
@@ -416,15 +420,17 @@ def _event(record: Any, raw: bytes, name: str, scope: str, reading: Reading) -> 
 
 def _span(raw: bytes, scope: str, resource: Attributes, reading: Reading) -> SpanData | None:
     """One span; ``None``: its ids are invalid."""
-    reading.check(raw, _SPAN)
     span = _WireSpan.FromString(raw)
     trace_id, span_id, parent_id = span.trace_id, span.span_id, span.parent_span_id
     if len(trace_id) != 16 or len(span_id) != 8 or len(parent_id) not in (0, 8):
         return None
+    trace_number, span_number = int.from_bytes(trace_id), int.from_bytes(span_id)
+    if not (trace_number and span_number):
+        return None
     status = span.status
     fields = (
-        int.from_bytes(trace_id),
-        int.from_bytes(span_id),
+        trace_number,
+        span_number,
         int.from_bytes(parent_id) or None,
         span.name,
         scope,
@@ -435,7 +441,7 @@ def _span(raw: bytes, scope: str, resource: Attributes, reading: Reading) -> Spa
         status.message or None,
         _events(span.events, reading) if span.events else (),
         resource,
-        span.flags & REMOTE == REMOTE,
+        span.flags & _REMOTE == _REMOTE,
         reading.keep(raw, _IDS_AND_TIMES),
         None,
         False,
@@ -446,37 +452,39 @@ def _span(raw: bytes, scope: str, resource: Attributes, reading: Reading) -> Spa
 def _span_attributes(given: Any, raw: bytes, scope: str, reading: Reading) -> Attributes:
     """The attributes of a span of these bytes, if it has a marker attribute."""
     names, limits = tuple(given), reading.limits
-    kind = (kind_of if len(raw) <= _MAX_REMEMBERED else kind_of.__wrapped__)(names)
+    kind = (_kind_of if len(raw) <= _MAX_REMEMBERED else _kind_of.__wrapped__)(names)
     if kind == "alike":
         span_faults.unread(scope, "unknown_convention")
     if kind != "read" and not limits.unread:
-        return NOT_READ if names else _NOTHING
+        return _NOT_READ if names else _NOTHING
     if len(names) > limits.attributes:  # in their order, which a map does not keep
         found = _attributes(Span.FromString(raw).attributes, reading)
     else:
         reading.take(len(names))
         most = limits.text
         found = {
-            name: (value := given[name]).string_value[:most] or _value(value, reading, 0)
+            name: (value := given[name]).string_value[:most]
+            or value.int_value
+            or _value(value, reading, 0)
             for name in names
         }
-    if kind == "read" and (len(names) > limits.attributes or _is_cut(given, raw, limits)):
+    if kind == "read" and (
+        len(names) > limits.attributes or (len(raw) > limits.text and _is_cut(given, limits))
+    ):
         span_faults.repair("cut")
     return found
 
 
 @lru_cache(1_000)
-def kind_of(names: tuple[str, ...]) -> Literal["read", "alike", "other"]:
+def _kind_of(names: tuple[str, ...]) -> Literal["read", "alike", "other"]:
     """Whether a span with attributes of these names is read, or looks as if it should be."""
     if not MARKER_ATTRIBUTES.isdisjoint(names):
         return "read"
     return "alike" if looks_like_agent(names) else "other"
 
 
-def _is_cut(given: Any, raw: bytes, limits: ReadLimits) -> bool:
+def _is_cut(given: Any, limits: ReadLimits) -> bool:
     """Whether a text is too long."""
-    if len(raw) <= limits.text:
-        return False
     return any(len(given[name].string_value) > limits.text for name in given)
 
 

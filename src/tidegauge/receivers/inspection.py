@@ -13,11 +13,11 @@ from opentelemetry._logs import NoOpLogger
 from opentelemetry.trace import NoOpTracer
 
 from tidegauge import catalog
-from tidegauge._content_hints import content_hint
 from tidegauge._span_faults import span_faults
 from tidegauge.events import GO_ON, Decision, Outcome, RunEnded, RunStarted, Step
 from tidegauge.foreign_spans.convention_reader import (
     OUR_SCOPE,
+    content_hint,
     convention_of,
     looks_like_agent,
     read_span,

@@ -1,42 +1,43 @@
-"""Spans and events from OTLP requests in JSON: ids are hexadecimal, enumerations are numbers or
-names, 64-bit numbers are strings or numbers.
+"""OTLP requests in JSON: their spans become the protobuf messages that they stand for, one by one.
+
+Ids are hexadecimal, enumerations are numbers or names, 64-bit numbers are strings or numbers. A
+span that is not valid becomes an empty message, which the decoder rejects.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-import orjson
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from tidegauge._span_faults import span_faults
-from tidegauge.foreign_spans.conventions.genai import event_span
-from tidegauge.foreign_spans.span import Attributes, SpanData
 from tidegauge.receivers.decoding import (
-    EVENT_NAME,
     MAX_DEPTH,
     MAX_EVENTS,
-    NOT_READ,
     READ_LIMITS,
-    REMOTE,
     Decoded,
-    DecodedSpans,
+    Group,
     MalformedRequestError,
     OverloadedRequestError,
     Reading,
     ReadLimits,
-    event_details,
-    event_name,
-    kind_of,
-    may_be_sampled,
+    decode_events,
+    decode_spans,
 )
 from tidegauge.values.elements import TooManyElementsError
 from tidegauge.values.exact_json import bounded_json
 
 _ERROR: Final = (2, "2", "STATUS_CODE_ERROR")
-_NOTHING: Final[Attributes] = {}
+_NO_ID: Final = b"?"
+"""No id has this length."""
+
+_INVALID: Final = (AttributeError, TypeError, ValueError, KeyError, OverflowError)
+_FLAGS: Final = 0xFFFF_FFFF
 
 
 def decode_json(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
@@ -51,23 +52,7 @@ def decode_json(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
     >>> decode_json(body.encode()).spans[0].span_id
     2
     """
-    request = _request(body, limits)
-    accepted, reading = DecodedSpans(limits), Reading(limits, len(body))
-    for resource_spans in _objects(request, "resourceSpans"):
-        resource: Attributes | None = None
-        for scope_spans in _objects(resource_spans, "scopeSpans"):
-            scope = _scope(scope_spans)
-            for span in _list(scope_spans, "spans"):
-                if resource is None:
-                    resource = _attributes(resource_spans.get("resource"), reading)
-                if accepted.full:
-                    accepted.reject("too_many")
-                    continue
-                try:
-                    accepted.add(_span(span, scope, resource, reading))
-                except (AttributeError, TypeError, ValueError, KeyError, OverflowError):
-                    accepted.reject("invalid")
-    return accepted.decoded
+    return _decoded(body, limits, decode_spans, _spans)
 
 
 def decode_logs_json(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
@@ -80,31 +65,55 @@ def decode_logs_json(body: bytes, limits: ReadLimits = READ_LIMITS) -> Decoded:
     >>> decode_logs_json(b"{}")
     Decoded(spans=[], rejected={}, signal='logs')
     """
-    accepted, reading = DecodedSpans(limits, "logs"), Reading(limits, len(body))
-    for resource_logs in _objects(_request(body, limits), "resourceLogs"):
-        for scope_logs in _objects(resource_logs, "scopeLogs"):
-            scope = _scope(scope_logs)
-            for record in _objects(scope_logs, "logRecords"):
-                try:
-                    event = _event(record, scope, reading)
-                except ValueError:
-                    accepted.reject("invalid")
-                else:
-                    if event is not None:
-                        accepted.add(event)
-    return accepted.decoded
+    return _decoded(body, limits, decode_events, _records)
 
 
-def _request(body: bytes, limits: ReadLimits) -> Mapping[str, Any]:
+def _decoded(
+    body: bytes,
+    limits: ReadLimits,
+    decode: Callable[[Iterable[Group], Reading], Decoded],
+    groups: Callable[[Mapping[str, Any], ReadLimits], Iterable[Group]],
+) -> Decoded:
     try:
         request = bounded_json(body, limits.elements)
+        if not isinstance(request, dict):
+            raise MalformedRequestError("a request in JSON must be an object")
+        return decode(groups(request, limits), Reading(limits, len(body)))
     except TooManyElementsError as error:
         raise OverloadedRequestError(str(error)) from error
+    except MalformedRequestError:
+        raise
     except ValueError as error:
         raise MalformedRequestError(f"not valid JSON: {error}") from error
-    if not isinstance(request, dict):
-        raise MalformedRequestError("a request in JSON must be an object")
-    return request
+
+
+def _spans(request: Mapping[str, Any], limits: ReadLimits) -> Iterator[Group]:
+    for of in _objects(request, "resourceSpans"):
+        resource = Resource()
+        _read(of.get("resource"), resource.attributes, limits)
+        scopes = (
+            (_scope(each), _messages(_list(each, "spans"), _span, limits))
+            for each in _objects(of, "scopeSpans")
+        )
+        yield resource.attributes, scopes
+
+
+def _records(request: Mapping[str, Any], limits: ReadLimits) -> Iterator[Group]:
+    for of in _objects(request, "resourceLogs"):
+        scopes = (
+            (_scope(each), _messages(_objects(each, "logRecords"), _record, limits))
+            for each in _objects(of, "scopeLogs")
+        )
+        yield None, scopes
+
+
+def _messages(
+    given: list[Any], message: Callable[[Any, ReadLimits], bytes], limits: ReadLimits
+) -> Iterator[bytes]:
+    """The message of each; what it was made of is freed, so that no two forms take memory."""
+    given.reverse()
+    while given:
+        yield message(given.pop(), limits)
 
 
 def _scope(holder: Mapping[str, Any]) -> str:
@@ -112,107 +121,66 @@ def _scope(holder: Mapping[str, Any]) -> str:
     return str(given.get("name", "")) if isinstance(given, dict) else ""
 
 
-def _event(record: dict[str, Any], scope: str, reading: Reading) -> SpanData | None:
-    """The event in a log record, if it is one of a span."""
-    attributes = _attributes(record, reading)
-    name = event_name(record.get("eventName"), attributes.get(EVENT_NAME))
-    if name is None or not record.get("traceId") or not record.get("spanId"):
-        return None
-    if not may_be_sampled(_unsigned(record.get("flags"))):
-        return None
-    return event_span(
-        name,
-        (_id(record["traceId"], 32), _id(record["spanId"], 16)),
-        event_details(attributes, _value(record.get("body"), reading)),
-        scope=scope,
-        time=_unsigned(record.get("timeUnixNano")) or _unsigned(record.get("observedTimeUnixNano")),
-        size=reading.keep(_encoded(record)),
-    )
-
-
-def _pairs(holder: Any, limits: ReadLimits) -> dict[str, Any]:
-    """The attributes by name, not read yet."""
-    pairs = holder.get("attributes") if isinstance(holder, dict) else None
-    if not isinstance(pairs, list):
-        return {}
-    if len(pairs) > limits.attributes:
-        span_faults.repair("cut")
-    return {
-        pair["key"]: pair.get("value")
-        for pair in pairs[: limits.attributes]
-        if isinstance(pair, dict) and isinstance(pair.get("key"), str)
-    }
-
-
-def _attributes(holder: Any, reading: Reading) -> Attributes:
-    return _read(_pairs(holder, reading.limits), reading)
-
-
-def _read(pairs: Mapping[str, Any], reading: Reading) -> Attributes:
-    reading.take(len(pairs))
-    return {name: _value(value, reading) for name, value in pairs.items()}
-
-
-def _span_attributes(span: dict[str, Any], scope: str, reading: Reading) -> Attributes:
-    """The attributes of a span, if it has a marker attribute."""
-    pairs = _pairs(span, reading.limits)
-    kind = kind_of.__wrapped__(tuple(pairs))
-    if kind == "alike":
-        span_faults.unread(scope, "unknown_convention")
-    if kind != "read" and not reading.limits.unread:
-        return NOT_READ if pairs else _NOTHING
-    return _read(pairs, reading)
-
-
-def _span(span: dict[str, Any], scope: str, resource: Attributes, reading: Reading) -> SpanData:
-    parent, status = span.get("parentSpanId"), span.get("status") or _NOTHING
-    name, message = span.get("name", ""), status.get("message")
-    if not isinstance(name, str):
-        raise TypeError("name must be a string")
-    attributes = _span_attributes(span, scope, reading)
-    events = tuple(
-        [(str(event.get("name", "")), _attributes(event, reading)) for event in _events(span)]
-    )
-    reading.take(len(events))
-    return SpanData(
-        _id(span["traceId"], 32),
-        _id(span["spanId"], 16),
-        (_id(parent, 16) or None) if parent else None,
-        name,
-        scope,
-        attributes,
-        _unsigned(span.get("startTimeUnixNano")),
-        _unsigned(span.get("endTimeUnixNano")),
-        status.get("code") in _ERROR,
-        str(message) if message else None,
-        events,
-        resource,
-        _unsigned(span.get("flags")) & REMOTE == REMOTE,
-        reading.keep(_encoded(span)),
-    )
-
-
-def _events(span: dict[str, Any]) -> list[Any]:
-    found = _objects(span, "events", MAX_EVENTS + 1)
-    if len(found) > MAX_EVENTS:
-        span_faults.repair("cut")
-    return found[:MAX_EVENTS]
-
-
-def _encoded(span: object) -> bytes:
+def _record(given: Mapping[str, Any], limits: ReadLimits) -> bytes:
+    record = LogRecord()
+    _read(given, record.attributes, limits)
+    name = given.get("eventName")
+    record.event_name = name if isinstance(name, str) else ""
+    _value(given.get("body"), record.body)
     try:
-        return orjson.dumps(span)
-    except TypeError:  # nested too deep: its values are not read
+        if given.get("traceId") and given.get("spanId"):
+            record.trace_id, record.span_id = _id(given["traceId"], 16), _id(given["spanId"], 8)
+        record.flags = _unsigned(given.get("flags")) & _FLAGS
+        record.time_unix_nano = _unsigned(given.get("timeUnixNano"))
+        record.observed_time_unix_nano = _unsigned(given.get("observedTimeUnixNano"))
+    except _INVALID:
+        record.trace_id = record.span_id = _NO_ID
+        record.flags = 0
+    return bytes(record.SerializeToString())
+
+
+def _span(given: dict[str, Any], limits: ReadLimits) -> bytes:
+    span = Span()
+    try:
+        parent, status = given.get("parentSpanId"), given.get("status") or {}
+        message = status.get("message")
+        span.trace_id, span.span_id = _id(given["traceId"], 16), _id(given["spanId"], 8)
+        span.parent_span_id = _id(parent, 8) if parent else b""
+        span.name = given.get("name", "")
+        span.start_time_unix_nano = _unsigned(given.get("startTimeUnixNano"))
+        span.end_time_unix_nano = _unsigned(given.get("endTimeUnixNano"))
+        span.flags = _unsigned(given.get("flags")) & _FLAGS
+        if status.get("code") in _ERROR:
+            span.status.code = Status.STATUS_CODE_ERROR
+        span.status.message = str(message) if message else ""
+        _read(given, span.attributes, limits)
+        for event in _objects(given, "events", MAX_EVENTS + 1):  # one more: it is seen to be cut
+            one = span.events.add()
+            one.name = str(event.get("name", ""))
+            _read(event, one.attributes, limits)
+    except _INVALID:
         return b""
+    return bytes(span.SerializeToString())
 
 
-def _id(given: Any, digits: int) -> int:
-    if not isinstance(given, str) or len(given) != digits:
+def _read(holder: Any, into: Any, limits: ReadLimits) -> None:
+    """Add the attributes of an object."""
+    pairs = holder.get("attributes") if isinstance(holder, dict) else None
+    for pair in pairs[: limits.attributes + 1] if isinstance(pairs, list) else ():
+        key = pair.get("key") if isinstance(pair, dict) else None
+        if isinstance(key, str):
+            one, value = into.add(), pair.get("value")
+            one.key = key
+            _value(value, one.value)
+
+
+def _id(given: Any, size: int) -> bytes:
+    if not isinstance(given, str) or len(given) != 2 * size:
         raise ValueError("an id has a wrong length")
-    number = bytes.fromhex(given)
-    if 2 * len(number) != digits:  # fromhex() ignores white space
+    found = bytes.fromhex(given)
+    if len(found) != size:  # fromhex() ignores white space
         raise ValueError("an id has a wrong length")
-    return int.from_bytes(number)
+    return found
 
 
 def _unsigned(given: Any) -> int:
@@ -245,67 +213,57 @@ def _objects(holder: Mapping[str, Any], key: str, most: int | None = None) -> li
     return given
 
 
-def _value(value: Any, reading: Reading, depth: int = 0) -> Any:
-    """A value; ``None`` if it is not of the type that its key says."""
-    if not isinstance(value, dict):
-        return None
-    for kind, given in value.items():
+def _value(value: Any, into: AnyValue, depth: int = 0) -> None:
+    """Set a value; it stays empty if it is not of the type that its key says, or too deep."""
+    for kind, given in value.items() if isinstance(value, dict) else ():
         match kind:
             case "stringValue":
-                return _text(given, reading.limits)
+                if isinstance(given, str):
+                    into.string_value = given
             case "boolValue":
-                return given if isinstance(given, bool) else None
+                if isinstance(given, bool):
+                    into.bool_value = given
             case "intValue":
-                return _int(given)
+                _set_number(into, "int_value", given)
             case "doubleValue":
-                return _double(given)
+                _set_number(into, "double_value", given)
             case "bytesValue":
-                return _bytes(given)
+                _set_bytes(into, given)
             case "arrayValue" | "kvlistValue":
-                return None if depth >= MAX_DEPTH else _nested(kind, given, reading, depth + 1)
-    return None
+                if depth < MAX_DEPTH:
+                    _nest(kind, given, into, depth + 1)
+            case _:
+                continue
+        return
 
 
-def _nested(kind: str, given: Any, reading: Reading, depth: int) -> Any:
+def _nest(kind: str, given: Any, into: AnyValue, depth: int) -> None:
     values = given.get("values") if isinstance(given, dict) else None
-    items = values[: reading.limits.attributes] if isinstance(values, list) else []
-    reading.take(len(items))
+    items = values if isinstance(values, list) else []
     if kind == "arrayValue":
-        return tuple([_value(item, reading, depth) for item in items])
-    return {
-        item["key"]: _value(item.get("value"), reading, depth)
-        for item in items
-        if isinstance(item, dict) and isinstance(item.get("key"), str)
-    }
+        into.array_value.SetInParent()
+        for item in items:
+            _value(item, into.array_value.values.add(), depth)
+        return
+    into.kvlist_value.SetInParent()
+    for item in items:
+        if isinstance(item, dict) and isinstance(item.get("key"), str):
+            _value(item.get("value"), into.kvlist_value.values.add(key=item["key"]).value, depth)
 
 
-def _text(given: Any, limits: ReadLimits) -> str | None:
-    if not isinstance(given, str):
-        return None
-    if len(given) > limits.text:
-        span_faults.repair("cut")
-    return given[: limits.text]
-
-
-def _int(given: Any) -> int | None:
-    if isinstance(given, bool):
-        return None
-    try:
-        number = int(given) if isinstance(given, int | str) and len(str(given)) <= 20 else None
-    except ValueError:
-        return None
-    return number if number is not None and -(1 << 63) <= number < 1 << 63 else None
-
-
-def _double(given: Any) -> float | None:
-    try:  # also "NaN" and "Infinity"
-        return float(given) if isinstance(given, int | float | str) else None
+def _set_number(into: AnyValue, field: str, given: Any) -> None:
+    if field == "int_value" and (isinstance(given, bool | float) or len(str(given)) > 20):
+        return
+    try:  # a float also of "NaN" and "Infinity"
+        if isinstance(given, int | float | str):
+            setattr(into, field, int(given) if field == "int_value" else float(given))
     except (ValueError, OverflowError):
-        return None
+        return
 
 
-def _bytes(given: Any) -> bytes | None:
+def _set_bytes(into: AnyValue, given: Any) -> None:
     try:
-        return base64.b64decode(given) if isinstance(given, str) else None
+        if isinstance(given, str):
+            into.bytes_value = base64.b64decode(given)
     except binascii.Error:
-        return None
+        return

@@ -23,10 +23,9 @@ from tidegauge.foreign_spans.span import (
     SpanData,
     ToolSpan,
 )
-from tidegauge.receivers.open_trace import OpenTrace
-from tidegauge.receivers.parentless_runs import ParentlessRuns
 from tidegauge.receivers.plain_objects import Kept, PlainObjects
 from tidegauge.receivers.span_events import WaitingEvents
+from tidegauge.receivers.trace_state import OpenTrace, ParentlessRuns
 from tidegauge.runs.recorder import RecordedRun, Recorder
 from tidegauge.runs.turn_calls import ChosenCall, OpenTurns
 from tidegauge.tracer import SpanFactory
@@ -64,7 +63,7 @@ _PLAIN: Final = PlainObjects(
         Kept(
             RecordedRun,
             _new_recorded,
-            ("_recorder", "_spans", "_extractors", "_delivered", "decision", "nudge", "request"),
+            ("_recorder", "spans", "_extractors", "_delivered", "decision", "nudge", "request"),
         ),
         Kept(RunStarted, lambda: RunStarted(run="")),
         Kept(OpenTrace, OpenTrace),

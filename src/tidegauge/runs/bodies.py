@@ -21,7 +21,7 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackTyp
 from typing import Any, Final, Protocol, TypeAlias
 
 from tidegauge.events import ABSENT
-from tidegauge.safety.critical import defer, defer_if_unused, here, interrupted
+from tidegauge.safety.critical import defer, defer_if_unused, here
 from tidegauge.safety.guard import guarded
 from tidegauge.values import bases, namespace
 
@@ -102,11 +102,14 @@ def _plain(function: _Function, begin: Begin) -> _Function:
         if isinstance(scope, Replacement):
             return scope.value
         try:
-            if interrupted():
+            if here.__dict__["critical"]._is_owned():
                 result = [run_apart(scope, function, *args, **kwargs)]
             else:
                 with scope:
                     result = [function(*args, **kwargs)]
+            if id(type(result[0])) in _PLAIN:
+                scope.end(result[0])
+                return result[0]
             return _end_with(scope, result)
         except BaseException as error:
             _end_failed(scope, error)
@@ -268,7 +271,6 @@ def _end_with(scope: CallScope, held: list[Any]) -> Any:
     Call it where ``_end_failed`` handles what it raises.
 
     Args:
-        scope: what is around the call.
         held: the result, which nothing else of ours refers to.
     """
     kind = type(held[0])  # not isinstance, which evaluates a lazy proxy

@@ -48,8 +48,6 @@ class CallGroup(Turn):
         """A call begins: the one that raised, was interrupted or did not end; ``None``, a new one.
 
         Args:
-            name: its name.
-            arguments: its arguments.
             key: the same if it is tried again.
         """
         for call in self.calls:
@@ -66,10 +64,8 @@ class CallGroup(Turn):
         """A new call begins.
 
         Args:
-            name: its name.
             arguments: its arguments; ``ABSENT``, not known before it ends.
             key: the same if it is tried again; ``None``, that is not known.
-            place: its place among the calls.
         """
         if not self.calls:
             self.began = time.monotonic()

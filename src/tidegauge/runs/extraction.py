@@ -112,8 +112,6 @@ def extract_observation(
 
     Args:
         extractors: asked in their order.
-        calls: the calls of the round.
-        results: what they returned, in the order of the calls; missing ones are left out.
     """
     extractors = tuple(extractors)
     place: Identity | None = None

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import replace
 from functools import partial
+from itertools import zip_longest
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeAlias, cast
 
@@ -34,9 +35,11 @@ from tidegauge.events import (
 )
 from tidegauge.runs.current import get_recorder
 from tidegauge.runs.recorder import RecordedRun
+from tidegauge.runs.task_attempts import Attempts
 from tidegauge.runs.turn_calls import OpenTurns, Turn, TurnCall
+from tidegauge.runs.turns import TurnTracker
 from tidegauge.safety.critical import defer, defer_if_unused, here, interrupted, reset_after_fork
-from tidegauge.safety.guard import guarded
+from tidegauge.safety.guard import guarded, internal_errors, passes
 from tidegauge.tracer import CallFailure, Failed, RequestLabels
 from tidegauge.values import class_name, failure_text
 from tidegauge.values.safe_reading import is_a, truth
@@ -101,12 +104,12 @@ current_run: ContextVar[CurrentRun | None] = ContextVar("tidegauge_current_run",
 next_order: Final[Callable[[], int]] = itertools.count(1).__next__
 """Numbers what becomes current: of two, the later one is inside the other."""
 
-_finders: list[Callable[[], CurrentRun | None]] = []
+_finders: list[tuple[ContextVar[Any], Callable[[], CurrentRun | None]]] = []
 
 
-def add_finder(finder: Callable[[], CurrentRun | None]) -> None:
+def add_finder(within: ContextVar[Any], finder: Callable[[], CurrentRun | None]) -> None:
     """Ask an adapter, too, which of its runs the caller is in."""
-    _finders.append(finder)
+    _finders.append((within, finder))
 
 
 def find_current_run() -> CurrentRun | None:
@@ -115,9 +118,13 @@ def find_current_run() -> CurrentRun | None:
     Runs and calls that are over are skipped: an exception of a signal handler may have prevented
     their removal.
     """
-    found = _not_over(current_run.get())
-    for finder in _finders:
-        other = finder()
+    found = current_run.get()
+    if found is not None and (
+        found.run.closed or ((call := found.call) is not None and call.ended)
+    ):
+        found = _not_over(found)
+    for within, finder in _finders:
+        other = None if within.get(None) is None else finder()
         if other is not None and (found is None or found.order < other.order):
             found = other
     return found
@@ -130,6 +137,9 @@ def _not_over(current: CurrentRun | None) -> CurrentRun | None:
             return current
         current = current.around
     return None
+
+
+internal_errors.overflows.update({"current.enter": 0, "current.leave": 0})
 
 
 class Current:
@@ -154,18 +164,22 @@ class Current:
         self._run_token: Token[CurrentRun | None] | None = None
         self._context_token: Token[otel_context.Context] | None = None
 
-    @guarded("current.enter", default=None, interrupting="run")
     def __enter__(self) -> None:
-        if interrupted() and not here.apart:
-            return  # nothing may be set in the context that is interrupted: see run_apart
-        self._before = current_run.get()
-        self._entered = True
-        with here.critical:  # a collection that comes now must set nothing
-            self._run_token = current_run.set(self._run)
-            if self._context is not None:
-                self._context_token = otel_context.attach(self._context)
+        try:
+            if here.__dict__["critical"]._is_owned() and not here.apart:
+                return  # nothing may be set in the context that is interrupted: see run_apart
+            self._before = current_run.get()
+            self._entered = True
+            with here.critical:  # a collection that comes now must set nothing
+                self._run_token = current_run.set(self._run)
+                if self._context is not None:
+                    self._context_token = otel_context.attach(self._context)
+        except RecursionError:  # the stack is full: there may be room for the body
+            internal_errors.overflows["current.enter"] += 1
+        except Exception as error:
+            if passes("current.enter", error):
+                raise
 
-    @guarded("current.leave", default=None, interrupting="run")
     def __exit__(
         self,
         kind: type[BaseException] | None = None,
@@ -174,17 +188,23 @@ class Current:
     ) -> None:
         if not self._entered:
             return
-        self._run = current_run.get()
-        with here.critical:
-            if self._context_token is not None:
-                self._context = otel_context.get_current()
-                _undo(self._context_token)
-            if self._run_token is not None:
-                _undo(self._run_token)
-            elif self._run is self._made:  # an exception arrived when it had just been set
-                current_run.set(self._before)
-        self._run_token = self._context_token = self._before = None
-        self._entered = False
+        try:
+            self._run = current_run.get()
+            with here.critical:
+                if self._context_token is not None:
+                    self._context = otel_context.get_current()
+                    _undo(self._context_token)
+                if self._run_token is not None:
+                    _undo(self._run_token)
+                elif self._run is self._made:  # an exception arrived when it had just been set
+                    current_run.set(self._before)
+            self._run_token = self._context_token = self._before = None
+            self._entered = False
+        except RecursionError:
+            internal_errors.overflows["current.leave"] += 1
+        except Exception as fault:
+            if passes("current.leave", fault):
+                raise
 
     def forget(self) -> None:
         """The body will not continue: release what is over."""
@@ -224,6 +244,9 @@ class OpenRun:
         closed: whether it has ended, or belongs to the parent process of a fork.
     """
 
+    _shares = False
+    """Whether an adapter has the run, and joins what is reported here to its turns."""
+
     def __init__(self, event: RunStarted, request: RequestLabels | None = None) -> None:
         self.event = event
         self._request = request
@@ -247,7 +270,7 @@ class OpenRun:
     def answered(self, answer: object) -> None:
         """The run gave this answer: its span has it, if contents are captured."""
         if self._recorded is not None:
-            self._recorded.answered(answer)
+            self._recorded.spans.answered(answer)
 
     @property
     def id(self) -> str:
@@ -274,7 +297,8 @@ class OpenRun:
         recorded.start()
         reset_after_fork(self)
         self.event = recorded.event
-        context = recorded.context if recorded.owns_span else None
+        spans = recorded.spans
+        context = spans.context if spans.owns_span else None
         self._current = Current(CurrentRun(self), context)
 
     def _reset_after_fork(self) -> None:
@@ -309,11 +333,6 @@ class OpenRun:
     ) -> tuple[Decision, Turn | None]:
         """Report an issued step. Returns the decision, and the turn to pass to :meth:`observe`.
 
-        Args:
-            step: the step.
-            call_ids: the model's ids of its calls.
-            enforce: whether a stop is raised here, or at the next step.
-
         Raises:
             RunStopped: the policy stops the run; the calls must not be run.
         """
@@ -322,13 +341,18 @@ class OpenRun:
             return GO_ON, None
         if enforce and recorded.decision.action == "stop":
             self._enforce(recorded, len(step.calls))  # what is refused after a stop is no step
-        decision, turn = self._issue(recorded, step, call_ids)
+        if self._shares:
+            decision, turn = cast("SharedRun", self)._issue(recorded, step, call_ids)
+        else:
+            decision, index = recorded.issue(step)
+            turn = Turn([])
+            turn.decision, turn.step = decision, index
         self._last = turn
         if enforce and recorded.decision.action == "stop":
             self._enforce(recorded, len(step.calls))
         if decision.action == "block":
             recorded.refused(len(step.calls))
-        if turn.calls or decision.action == "block" or recorded.calls_wanted:
+        if turn.calls or decision.action == "block" or recorded.spans.calls_wanted:
             self._hold(recorded, turn, step, call_ids, decision)
         return decision, turn
 
@@ -344,10 +368,7 @@ class OpenRun:
         """Report the results of the calls of a step.
 
         Args:
-            returned: the results and errors of the calls, in their order.
-            outcome: all other fields.
             turn: the step's turn; ``None`` takes the index in the outcome, else the last step.
-            enforce: whether a stop is raised here, or at the next step.
             ended: when the calls ended, in nanoseconds since the epoch; ``None``, now.
 
         Raises:
@@ -356,8 +377,12 @@ class OpenRun:
         recorded = self._recorded
         if turn is None:
             turn = self._last if outcome.step is None else self._turns.find(outcome.step)
-        if recorded is None or (turn is not None and turn.blocked):
+        if recorded is None:
             return GO_ON
+        if turn is not None:
+            before = turn.decision
+            if before is not None and before.action == "block":
+                return GO_ON
         ends: list[Returned] = []
         results: list[CallResult] = []
         for result, error in returned:
@@ -377,30 +402,20 @@ class OpenRun:
                 return GO_ON
             # Faster than _replace().
             fields = (outcome.run, tuple(results), index) + outcome[3:]  # noqa: RUF005
-            decision = self._observe(recorded, turn, made(Outcome, fields), ends)
+            if self._shares:
+                shared = cast("SharedRun", self)
+                decision = shared._observe(recorded, turn, made(Outcome, fields), ends)
+            else:
+                decision = recorded.observe(made(Outcome, fields))
         finally:
             if spans is not None:
-                self._end_tools(recorded, spans, ends, ended, decision.signals)
+                with here.critical, self._lock:
+                    held = self._turns.remove(spans)
+                if held:
+                    end_spans(recorded, spans, ends, ended, decision.signals)
         if enforce and recorded.decision.action == "stop":
             self._enforce(recorded)
         return decision
-
-    def _issue(
-        self, recorded: RecordedRun, step: Step, call_ids: Sequence[str | None]
-    ) -> tuple[Decision, Turn]:
-        decision, index = recorded.issue(step)
-        turn = Turn([])
-        turn.decision, turn.step = decision, index
-        return decision, turn
-
-    def _observe(
-        self,
-        recorded: RecordedRun,
-        turn: Turn | None,
-        outcome: Outcome,
-        ends: Sequence[Returned],
-    ) -> Decision:
-        return recorded.observe(outcome)
 
     def _enforce(self, recorded: RecordedRun, calls: int = 0) -> None:
         recorded.enforce(calls=calls)
@@ -475,7 +490,7 @@ class OpenRun:
                 turn.calls.append(TurnCall(call.action, call.arguments, call_id))
         if decision.action != "block":
             for held in turn.calls:
-                held.span = recorded.start_tool(
+                held.span = recorded.spans.start_tool(
                     held.name, held.id, decision.signals, held.arguments
                 )
         with here.critical, self._lock:
@@ -497,6 +512,98 @@ class OpenRun:
             end_spans(recorded, turn, returned, ended, signals)
 
 
+class SharedRun(OpenRun):
+    """A run of an adapter, as the code inside it sees it.
+
+    Its steps go through the adapter's tracker of turns. Calls that the model chose, and that this
+    code runs, are the chosen calls and no other steps. The adapter opens and ends the run.
+
+    Args:
+        recorded: the run.
+        turns: its turns.
+        stop: raises the deliberate stop, in the adapter's form and only where it may; it is given
+            the number of calls that this refuses.
+        attempts: finds those of the task that the caller is in; ``None``, it is in none.
+
+    Attributes:
+        stop_seen: whether this code was given a decision to stop, and may end the run.
+    """
+
+    _shares = True
+
+    def __init__(
+        self,
+        recorded: RecordedRun,
+        turns: TurnTracker,
+        stop: Callable[[int], None],
+        attempts: Callable[[], Attempts | None] = lambda: None,
+    ) -> None:
+        super().__init__(recorded.event)
+        self._recorded = recorded
+        self._tracker = turns
+        self._stop = stop
+        self._attempts = attempts
+        self.stop_seen = False
+
+    @property
+    def decision(self) -> Decision:
+        """As that of every run; code that reads a stop may end the run."""
+        decision = super().decision
+        self.stop_seen = self.stop_seen or decision.stop
+        return decision
+
+    def start(self) -> None:
+        """The adapter has opened the run."""
+
+    def end(self, error: BaseException | None) -> None:
+        """The adapter ends the run."""
+
+    def release(self) -> None:
+        """The run has ended: close the spans of calls that have not."""
+        recorded, self._recorded = self._recorded, None
+        self.closed = True
+        if recorded is not None:
+            self._decision = recorded.decision
+            for turn in self._turns:
+                self._end_tools(recorded, turn, [])
+
+    def _issue(
+        self, recorded: RecordedRun, step: Step, call_ids: Sequence[str | None]
+    ) -> tuple[Decision, Turn]:
+        ids = zip_longest(step.calls, call_ids[: len(step.calls)])
+        calls = self._tracker.take(step, [call_id for _, call_id in ids], self._attempts())
+        turn = Turn([])  # these calls stay those of their own turn, of which they may be a part
+        turn.calls = calls
+        if calls:
+            turn.decision, turn.step = calls[0].turn.decision, calls[0].turn.step
+        decision = turn.decision or GO_ON
+        self.stop_seen = self.stop_seen or decision.stop
+        return decision, turn
+
+    def _observe(
+        self,
+        recorded: RecordedRun,
+        turn: Turn | None,
+        outcome: Outcome,
+        ends: Sequence[Returned],
+    ) -> Decision:
+        if turn is None:
+            return recorded.observe(outcome)
+        decision = GO_ON
+        for call, result, end in zip_longest(
+            turn.calls, outcome.results[: len(turn.calls)], ends[: len(turn.calls)]
+        ):
+            raised = end is not None and is_a(end[1], BaseException)
+            chosen = call.turn.reported is None  # it may be tried again
+            decision = self._tracker.end(
+                call, result or CallResult(), raised=raised and chosen, outcome=outcome
+            )
+        return decision
+
+    def _enforce(self, recorded: RecordedRun, calls: int = 0) -> None:
+        self._stop(calls)
+
+
 def end_spans(
     recorded: RecordedRun,
     turn: Turn,
@@ -505,7 +612,8 @@ def end_spans(
     signals: Signals | StepSignals | None = None,
 ) -> None:
     """Close the spans of a turn's calls, with what they returned."""
-    if turn.blocked:
+    decision = turn.decision
+    if decision is not None and decision.action == "block":
         return
     for number, call in enumerate(turn.calls):
         result, error = returned[number] if number < len(returned) else (ABSENT, None)
@@ -514,7 +622,7 @@ def end_spans(
             failure = CallFailure("tool_error", result)
         elif error is not None and error is not False and is_a(error, BaseException):
             failure = error
-        recorded.end_tool(call.span, result, failure, ended, signals=signals)
+        recorded.spans.end_tool(call.span, result, failure, ended, signals=signals)
 
 
 def _deliberate(error: BaseException | None) -> RunStopped | CallBlocked | None:

@@ -16,11 +16,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from opentelemetry.context import Context
-from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanContext
+from opentelemetry.trace import Link, Span, SpanContext
 
 from tidegauge.errors import RunStopped
 from tidegauge.events import (
-    ABSENT,
     GO_ON,
     Call,
     CallResult,
@@ -46,11 +45,10 @@ from tidegauge.runs.waiting_runs import WaitingRuns
 from tidegauge.safety.critical import here
 from tidegauge.safety.guard import guarded, log
 from tidegauge.tracer import (
+    NO_SPANS,
     CallFailure,
     Failed,
-    ModelRequest,
-    ModelResponse,
-    Prompt,
+    NoSpans,
     RequestLabels,
     RunSpans,
     SpanFactory,
@@ -65,7 +63,6 @@ _NO_USAGE: Final = (
     "a rule on tokens cannot hold, because the model reports no usage; "
     "if it streams, ask for it, for example with ChatOpenAI(stream_usage=True)"
 )
-_NO_RESPONSE: Final = ModelResponse()
 _NOT_ISSUED: Final[tuple[Decision, int | None]] = (GO_ON, None)
 
 
@@ -139,13 +136,6 @@ class Recorder:
         """Open a run: its span, and its record in the sink.
 
         Args:
-            event: what is known of the run.
-            context: parent of its span; ``None`` takes the caller's current context.
-            link: to the span of the run that it continues.
-            external: the span that another instrumentation created for it. Then no spans of ours
-                are created, and events have its context.
-            traced: whether spans are created for it at all.
-            request: whose request it serves.
             extractors: read its calls, if none were configured.
         """
         run = self.make_run(event, extractors)
@@ -159,8 +149,6 @@ class Recorder:
         """A suspended run that the sink has restored: :meth:`RecordedRun.resume` continues it.
 
         Args:
-            event: its start.
-            steps: steps issued.
             trace_id: the trace of its last span; ``None``, it had none.
             span_id: its last span.
         """
@@ -189,6 +177,7 @@ class RecordedRun:
         nudge: the nudge that waits for :meth:`take_nudge`.
         must_block: whether the policy may block its calls.
         request: whose request it serves.
+        spans: makes its spans; ``NO_SPANS``, it has none.
     """
 
     __slots__ = (
@@ -201,13 +190,13 @@ class RecordedRun:
         "_mentions",
         "_recorder",
         "_reported_end",
-        "_spans",
         "_traced",
         "decision",
         "event",
         "must_block",
         "nudge",
         "request",
+        "spans",
         "steps",
     )
 
@@ -216,7 +205,7 @@ class RecordedRun:
     ) -> None:
         self._recorder = recorder
         self._extractors = extractors
-        self._spans: RunSpans | None = None
+        self.spans: RunSpans | NoSpans = NO_SPANS
         self._ended = False
         self._reported_end = False
         self._traced = True
@@ -252,12 +241,7 @@ class RecordedRun:
     @property
     def span(self) -> Span:
         """The run's span; an invalid one when it could not be opened."""
-        return self._spans.span if self._spans is not None else INVALID_SPAN
-
-    @property
-    def owns_span(self) -> bool:
-        """Whether its span is ours, sampled or not: then it must be current while the run works."""
-        return self._spans is not None and self._spans.owns_span
+        return self.spans.span
 
     @property
     def link(self) -> Link | None:
@@ -276,12 +260,12 @@ class RecordedRun:
     @property
     def calls_wanted(self) -> bool:
         """Whether calls are recorded: as spans, or as durations."""
-        return self._spans is not None and self._spans.calls_wanted
+        return self.spans.calls_wanted
 
     @property
     def context(self) -> Context | None:
         """Parent context for what belongs to the run."""
-        return self._spans.context if self._spans is not None else None
+        return self.spans.context
 
     def start(
         self,
@@ -296,14 +280,14 @@ class RecordedRun:
         if self._traced:
             self._start_span(context, link)
         elif external is not None:
-            self._spans = self._recorder.spans.external(external)
-            self._take_ids(self._spans)
+            self.spans = self._recorder.spans.external(external)
+            self._take_ids(self.spans)
         self._start_record()
 
     @guarded("recorder.start_span", default=None)
     def _start_span(self, context: Context | None, link: Link | None = None) -> None:
-        self._spans = self._recorder.spans.start_run(self.event, context, link, self.request)
-        self._take_ids(self._spans)
+        self.spans = self._recorder.spans.start_run(self.event, context, link, self.request)
+        self._take_ids(self.spans)
 
     def _take_ids(self, spans: RunSpans) -> None:
         if (self.event.trace_id, self.event.span_id) != (spans.trace_id, spans.span_id):
@@ -357,114 +341,6 @@ class RecordedRun:
             self._note(decision)
         return decision
 
-    @property
-    def shows_contents(self) -> bool:
-        """Whether contents are put on its spans."""
-        return self._spans is not None and self._spans.shows_contents
-
-    @guarded("recorder.start_chat", default=INVALID_SPAN)
-    def start_chat(
-        self, request: ModelRequest, prompt: Prompt | None = None, *, inside: Span | None = None
-    ) -> Span:
-        """Open the span of a model call; see :meth:`tidegauge.tracer.RunSpans.start_chat`."""
-        spans = self._spans
-        return INVALID_SPAN if spans is None else spans.start_chat(request, prompt, inside=inside)
-
-    @guarded("recorder.first_chunk", default=None)
-    def first_chunk(self, span: Span) -> None:
-        """The first chunk of a streamed answer is here."""
-        if self._spans is not None:
-            self._spans.first_chunk(span)
-
-    @guarded("recorder.end_chat", default=None)
-    def end_chat(self, span: Span, response: ModelResponse = _NO_RESPONSE, **more: Any) -> None:
-        """Close the span of a model call; see :meth:`tidegauge.tracer.RunSpans.end_chat`."""
-        if self._spans is not None:
-            self._spans.end_chat(span, response, **more)
-
-    @guarded("recorder.answered", default=None)
-    def answered(self, answer: object) -> None:
-        """The run gave this answer; see :meth:`tidegauge.tracer.RunSpans.answered`."""
-        if self._spans is not None:
-            self._spans.answered(answer)
-
-    @guarded("recorder.start_retrieval", default=INVALID_SPAN)
-    def start_retrieval(self, **details: Any) -> Span:
-        """Open the span of a retrieval: :meth:`tidegauge.tracer.RunSpans.start_retrieval`."""
-        return INVALID_SPAN if self._spans is None else self._spans.start_retrieval(**details)
-
-    @guarded("recorder.end_retrieval", default=None)
-    def end_retrieval(self, span: Span, **details: Any) -> None:
-        """Close the span of a retrieval; see :meth:`tidegauge.tracer.RunSpans.end_retrieval`."""
-        if self._spans is not None:
-            self._spans.end_retrieval(span, **details)
-
-    @guarded("recorder.start_tool", default=INVALID_SPAN)
-    def start_tool(
-        self,
-        name: str,
-        call_id: str | None = None,
-        signals: Signals | StepSignals | None = None,
-        arguments: object = None,
-        description: object = None,
-        *,
-        inside: Span | None = None,
-        started: int | None = None,
-    ) -> Span:
-        """Open the span of a tool call; see :meth:`tidegauge.tracer.RunSpans.start_tool`."""
-        if self._spans is None:
-            return INVALID_SPAN
-        return self._spans.start_tool(
-            name if type(name) is str else named(name) or "",
-            None if call_id is None else named(call_id),
-            signals,
-            arguments,
-            description,
-            inside=inside,
-            started=started,
-        )
-
-    @guarded("recorder.start_node", default=INVALID_SPAN)
-    def start_node(self, name: str, inside: Span | None) -> Span:
-        """Open the span of a node; see :meth:`tidegauge.tracer.RunSpans.start_node`."""
-        return INVALID_SPAN if self._spans is None else self._spans.start_node(name, inside)
-
-    @guarded("recorder.end_node", default=None)
-    def end_node(self, span: Span, error: Failed = None) -> None:
-        """Close the span of a node."""
-        if self._spans is not None:
-            self._spans.end_node(span, error)
-
-    @guarded("recorder.end_tool", default=None)
-    def end_tool(
-        self,
-        span: Span,
-        result: object = ABSENT,
-        error: Failed = None,
-        ended: int | None = None,
-        **more: Any,
-    ) -> None:
-        """Close the span of a tool call; see :meth:`tidegauge.tracer.RunSpans.end_tool`."""
-        if self._spans is not None:
-            self._spans.end_tool(span, result, error, ended, **more)
-
-    @guarded("recorder.answered_tool", default=None)
-    def answered_tool(
-        self,
-        name: str,
-        *,
-        call_id: str | None,
-        signals: Signals | StepSignals | None,
-        arguments: object,
-        result: CallResult,
-    ) -> None:
-        """Make the span of a tool call that was answered without being run: it took no time."""
-        spans = self._spans
-        if spans is not None and spans.span.is_recording():
-            span = self.start_tool(name, call_id=call_id, signals=signals, arguments=arguments)
-            spans.untimed(span)
-            self.end_tool(span, result=result.outcome, error=CallFailure.of(result))
-
     @guarded("recorder.ended_tool", default=None)
     def ended_tool(
         self,
@@ -481,8 +357,6 @@ class RecordedRun:
         """Make the span of a tool call that is over, for adapters that know its step only then.
 
         Args:
-            name: its tool.
-            call_id: the model's id of the call.
             signals: what the sink said when its step was issued.
             seen: what it said when the result of the step was observed.
             arguments: put on the span only if contents are captured.
@@ -490,13 +364,13 @@ class RecordedRun:
             began: when it began, in nanoseconds since the epoch.
             ended: when it ended; ``None``, now.
         """
-        span = self.start_tool(
+        span = self.spans.start_tool(
             name, call_id=call_id, signals=signals, arguments=arguments, started=began
         )
         if result is None:
-            self.end_tool(span, ended=ended)
+            self.spans.end_tool(span, ended=ended)
         else:
-            self.end_tool(span, result.outcome, CallFailure.of(result), ended, signals=seen)
+            self.spans.end_tool(span, result.outcome, CallFailure.of(result), ended, signals=seen)
 
     @guarded("recorder.end", default=None)
     def end(
@@ -531,10 +405,9 @@ class RecordedRun:
                 )
                 self._reported_end = True
         finally:
-            if self._spans is not None:
-                # If the stop of an inner run ended this run, `reason` is the reason of that stop.
-                stopped = (self.decision.reason or reason) if outcome == "stopped" else None
-                self._spans.end(summary, stopped_reason=stopped, error=error)
+            # If the stop of an inner run ended this run, `reason` is the reason of that stop.
+            stopped = (self.decision.reason or reason) if outcome == "stopped" else None
+            self.spans.end(summary, stopped_reason=stopped, error=error)
         self._ended = True
 
     @guarded("recorder.take_nudge", default=None, interrupting="skip")
@@ -562,8 +435,7 @@ class RecordedRun:
         self._delivered = nudge
         if self._recorder.on_nudge is not None:
             self._recorder.on_nudge(self.id, nudge)
-        if self._spans is not None:
-            self._spans.intervention(nudge)
+        self.spans.intervention(nudge)
 
     def without_usage(self) -> None:
         """A model call reported no tokens."""
@@ -571,36 +443,16 @@ class RecordedRun:
             self._recorder.warn(_NO_USAGE)
 
     def without_control(self, text: str) -> None:
-        """A step is issued by an adapter that only observes.
-
-        Args:
-            text: for the log: what acts here.
-        """
+        """A step is issued by an adapter that only observes."""
         if self._recorder.acts:
             self._recorder.warn(text)
 
-    def without_end(self, text: str) -> None:
-        """The run is stopped, and goes on.
-
-        Args:
-            text: for the log: what ends it here.
-        """
-        self._recorder.warn(text)
-
-    def without_delivery(self, text: str) -> None:
-        """The model is asked, and nothing showed it the nudge that waits.
-
-        Args:
-            text: for the log: what shows nudges here.
-        """
+    def warn(self, text: str) -> None:
+        """Log a warning, once."""
         self._recorder.warn(text)
 
     def without_blocking(self, text: str) -> None:
-        """A step is issued that cannot be blocked.
-
-        Args:
-            text: for the log: what blocks calls here.
-        """
+        """A step is issued that cannot be blocked."""
         if self.must_block:
             self._recorder.warn(text)
 
@@ -609,25 +461,18 @@ class RecordedRun:
         """The run waits for a person: its span is closed, its record stays open.
 
         Args:
-            reason: why, in one word.
             checkpoint: id of the checkpoint from which it can continue.
         """
-        if self._spans is not None:
-            self._spans.end(None, stopped_reason=reason, checkpoint=checkpoint)
+        self.spans.end(None, stopped_reason=reason, checkpoint=checkpoint)
 
     @guarded("recorder.continues", default=None)
     def continues(self, checkpoint: str) -> None:
         """Note on the run's span from which checkpoint it continues."""
-        if self._spans is not None:
-            self._spans.continues(checkpoint)
+        self.spans.continues(checkpoint)
 
     @guarded("recorder.resume", default=None)
     def resume(self, context: Context | None = None) -> None:
-        """The run continues: it gets a new span, linked to the one before.
-
-        Args:
-            context: parent of the new span; ``None`` takes the caller's current context.
-        """
+        """The run continues: it gets a new span, linked to the one before."""
         if self._traced and not self._ended:
             self._start_span(context, self.link)
 
@@ -647,12 +492,7 @@ class RecordedRun:
         )
 
     def enforce(self, kind: type[RunStopped] = RunStopped, *, calls: int = 0) -> None:
-        """Raise the deliberate stop, if the policy stops the run.
-
-        Args:
-            kind: its class.
-            calls: how many calls the stop refuses.
-        """
+        """Raise the deliberate stop, if the policy stops the run."""
         error = self.stop_error(kind)
         if error is not None:
             if calls:
@@ -678,15 +518,15 @@ class RecordedRun:
         if decision.action != "go_on" and not before.stop:
             self.decision = decision
             again = (decision.action, decision.reason) == (before.action, before.reason)
-            if self._spans is not None and not decision.nudge and not (decision.stop and again):
-                self._spans.intervention(decision)
-        if signals is None or not signals.loop_repeats or self._spans is None:
+            if not decision.nudge and not (decision.stop and again):
+                self.spans.intervention(decision)
+        if signals is None or not signals.loop_repeats or self.spans is NO_SPANS:
             return
         # Every step of a loop gets here: after a gap, it is another loop.
         begins = signals.step > self._last_looped + 1
         self._last_looped = max(signals.step, self._last_looped)
         if begins:
-            self._spans.loop_onset(signals)
+            self.spans.loop_onset(signals)
 
     @guarded("recorder.extract", default=None)
     def _entities(self, step: Step, extractors: Sequence[Extractor]) -> Step | None:

@@ -17,7 +17,7 @@ from tidegauge.runs.turn_calls import TurnCall
 from tidegauge.safety.critical import here, reset_after_fork
 from tidegauge.safety.guard import arrived_from_outside
 
-_MAX_OPEN_IDS: Final = 10_000
+MAX_OPEN_IDS: Final = 10_000
 
 Id = TypeVar("Id", bound=Hashable)
 
@@ -91,19 +91,19 @@ class RunMap(Generic[Id, Run]):
         self._max_runs = max_runs
         self._idle_seconds = idle_seconds
         self._clock = clock
-        self._scopes: dict[Id, RunScope[Run]] = {}
+        self.scopes: dict[Id, RunScope[Run]] = {}
         self._reset_after_fork()
         reset_after_fork(self)
 
     def _reset_after_fork(self) -> None:
-        self.inherited = frozenset(self._scopes)
+        self.inherited = frozenset(self.scopes)
         self._lock = threading.Lock()
-        self._scopes = {}
+        self.scopes = {}
         self._runs: OrderedDict[Id, Run] = OrderedDict()  # least recently seen first
 
     def __len__(self) -> int:
         """How many scopes are open."""
-        return len(self._scopes)
+        return len(self.scopes)
 
     @property
     def runs(self) -> list[Run]:
@@ -113,7 +113,7 @@ class RunMap(Generic[Id, Run]):
 
     def find(self, key: Id | None) -> RunScope[Run] | None:
         """The scope of something open."""
-        return None if key is None else self._scopes.get(key)
+        return None if key is None else self.scopes.get(key)
 
     def open(self, scope: RunScope[Run]) -> None:
         """Add a run by its outermost scope, and end the runs that it displaces."""
@@ -121,7 +121,7 @@ class RunMap(Generic[Id, Run]):
         with here.critical, self._lock:
             run.last_seen, run.held = self._clock(), True
             self._runs[run.root] = run
-            self._scopes[run.root] = scope
+            self.scopes[run.root] = scope
         self.end_idle()
 
     def end_idle(self) -> None:
@@ -153,18 +153,23 @@ class RunMap(Generic[Id, Run]):
         """
         run = scope.run
         run.open_ids[key] = None
-        self._scopes[key] = scope
+        self.scopes[key] = scope
+        if not run.held or len(run.open_ids) > MAX_OPEN_IDS:
+            self.trim(key, run)
+
+    def trim(self, key: Id, run: Run) -> None:
+        """Forget what has just begun, if its run has ended, else what began first in it."""
         if not run.held:
             self.leave(key)
-        elif len(run.open_ids) > _MAX_OPEN_IDS:
+        elif len(run.open_ids) > MAX_OPEN_IDS:
             with here.critical, self._lock:
-                if len(run.open_ids) > _MAX_OPEN_IDS:
+                if len(run.open_ids) > MAX_OPEN_IDS:
                     oldest, _ = run.open_ids.popitem(last=False)
-                    self._scopes.pop(oldest, None)
+                    self.scopes.pop(oldest, None)
 
     def leave(self, key: Id) -> RunScope[Run] | None:
         """Something has ended: its scope, if it was open. Without the lock, as :meth:`enter`."""
-        scope = self._scopes.pop(key, None)
+        scope = self.scopes.pop(key, None)
         if scope is not None:
             scope.run.open_ids.pop(key, None)
         return scope
@@ -196,7 +201,7 @@ class RunMap(Generic[Id, Run]):
     def _evict(self, run: Run) -> None:
         run.held = False
         self._runs.pop(run.root, None)
-        self._scopes.pop(run.root, None)
+        self.scopes.pop(run.root, None)
         self._forget_ids(run)
 
     def _forget_ids(self, run: Run) -> None:
@@ -205,4 +210,4 @@ class RunMap(Generic[Id, Run]):
                 key, _ = run.open_ids.popitem()
             except KeyError:
                 return
-            self._scopes.pop(key, None)
+            self.scopes.pop(key, None)

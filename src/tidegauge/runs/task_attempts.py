@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from tidegauge.runs.turn_calls import SavedArguments, Turn, TurnCall, same_arguments
 from tidegauge.values import canonical_digest
@@ -47,6 +47,13 @@ class FailedRun(NamedTuple):
     call: object
     whole: bool
     end: Callable[[], None]
+
+
+FirstTurns: TypeAlias = list[tuple[Any, Turn]]
+"""What nearly all tasks need to remember, until one is tried again: their turns, and the trackers
+of those. Kept by the adapter, which makes :class:`Attempts` of them when it asks for more."""
+
+MAX_FIRST_TURNS: Final = 100
 
 
 class Attempts:
@@ -102,10 +109,6 @@ class Attempts:
     def load(cls, state: Iterable[Any], trackers: Mapping[str, _Tracker]) -> Attempts:
         """The attempts of a task that another process interrupted.
 
-        Args:
-            state: what the task did.
-            trackers: of the runs that go on, by the ids of the runs.
-
         Raises:
             TypeError, ValueError: the state has another form.
         """
@@ -135,8 +138,6 @@ class Attempts:
         """A turn was made. Called by its tracker, as :meth:`find` and :meth:`take`.
 
         Args:
-            tracker: of its run.
-            turn: the turn.
             itself: whether no task in it made the turn.
         """
         if self._calls < _MAX_CALLS:
@@ -144,12 +145,7 @@ class Attempts:
             self._calls += len(turn.calls)
 
     def find(self, tracker: _Tracker, calls: Sequence[tuple[str, object]]) -> list[Any] | None:
-        """The calls of an earlier attempt that are made again; ``None``, they are new.
-
-        Args:
-            tracker: of their run.
-            calls: names and arguments.
-        """
+        """The calls of an earlier attempt that are made again; ``None``, they are new."""
         attempts: Attempts | None = self
         while attempts is not None:
             for turn in islice(attempts._again.get(tracker, ()), _MAX_AHEAD):

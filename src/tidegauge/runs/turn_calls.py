@@ -198,6 +198,8 @@ class OpenTurns:
             self.remove(turn)
         turns[turn] = None
         self._calls += len(turn.calls)
+        if self._calls <= MAX_CALLS:
+            return []
         dropped: list[Turn] = []
         while self._calls > MAX_CALLS and len(turns) > 1:
             dropped.append(next(iter(turns)))

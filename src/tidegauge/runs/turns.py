@@ -51,7 +51,7 @@ from tidegauge.events import (
 )
 from tidegauge.runs.call_groups import NO_PLACE, CallGroup, Place
 from tidegauge.runs.recorder import RecordedRun
-from tidegauge.runs.task_attempts import Attempts
+from tidegauge.runs.task_attempts import Attempts, FirstTurns
 from tidegauge.runs.turn_calls import (
     ChosenCall,
     OpenTurns,
@@ -107,18 +107,16 @@ class TurnTracker:
         entropy: float | None = None,
         node: object = None,
         blockable: bool = False,
-        attempts: Attempts | None = None,
+        attempts: Attempts | FirstTurns | None = None,
     ) -> None:
         """The model chose these calls; none of them runs yet.
 
         Args:
-            chosen: the calls.
-            tokens: tokens of the model's answer.
-            entropy: of the model's answer, in nats per token.
             node: the execution of a graph's node in which it chose; ``None``, no graph.
-            blockable: whether the adapter can answer every one of them without running it.
-            attempts: those of the task in which it chose; ``None``, it is in none.
         """
+        first: FirstTurns | None = None
+        if isinstance(attempts, list):
+            first, attempts = attempts, None
         with here.critical, self._lock:
             if tokens is not None:
                 self._tokens = (self._tokens or 0) + tokens
@@ -134,7 +132,13 @@ class TurnTracker:
             if self._open.turns or self._sequential or self._loose is not None:
                 over = self._take_over()
             turn = Turn([TurnCall(*call) for call in chosen], node)
-            self._add(turn, attempts)
+            turn.spent, self._tokens = self._tokens, None
+            self._last = turn
+            self._wait_for(turn)
+            if first is not None:
+                first.append((self, turn))
+            elif attempts is not None:
+                attempts.made(self, turn)
         if over:
             self._report(over)
         self._issue(turn, entropy, blockable=blockable)
@@ -143,9 +147,6 @@ class TurnTracker:
         """The decision to block a chosen call; ``None``, the call may run.
 
         The calls of a turn are one action: all of them are blocked, or none.
-
-        Args:
-            call_id: the model's id of the call.
         """
         call = self._by_id.get(call_id)
         return call.turn.decision if call is not None and call.turn.blocked else None
@@ -161,18 +162,10 @@ class TurnTracker:
 
         A retry is the same call, because the agent chose only once. A blocked call that runs anyway
         is not a step.
-
-        Args:
-            name: its name.
-            arguments: its arguments; ``ABSENT``, not known yet.
-            call_id: the model's id of the call.
-            attempts: those of the task in which it begins; ``None``, it is in none.
         """
         if call_id is not None:
-            call = self._by_id.get(call_id)
-            if call is not None and call.result is None and not call.turn.same_ids:
-                # the usual case needs no lock
-                call.begun = True
+            call = self.begin_chosen(call_id)
+            if call is not None:
                 return call
         with here.critical, self._lock:
             call = self._find(name, arguments, call_id)
@@ -200,6 +193,18 @@ class TurnTracker:
         self._issue(turn)
         return call
 
+    def begin_chosen(self, call_id: str) -> TurnCall | None:
+        """A chosen call begins that has an id of its own, as nearly always: that needs no lock.
+
+        Returns:
+            ``None``, if it may be another one: see :meth:`begin`.
+        """
+        call = self._by_id.get(call_id)
+        if call is None or call.result is not None or call.turn.same_ids:
+            return None
+        call.begun = True
+        return call
+
     def begin_foreign(self, name: str, arguments: object, call_id: str) -> TurnCall:
         """As :meth:`begin`; a call that is not known here was chosen in another run.
 
@@ -207,6 +212,8 @@ class TurnTracker:
         """
         if call_id in self._by_id:
             return self.begin(name, arguments, call_id)
+        # A graph that is resumed in another process, or from a checkpoint that the user chose, runs
+        # calls first that a model chose before: it is not asked again for them.
         call = TurnCall(name, arguments, call_id)
         Turn([call]).observed = True
         return call
@@ -215,11 +222,6 @@ class TurnTracker:
         self, step: Step, call_ids: Sequence[str | None], attempts: Attempts | None = None
     ) -> list[TurnCall]:
         """Code inside the run is about to run calls, and reports them itself.
-
-        Args:
-            step: all that it reports.
-            call_ids: the model's ids of the calls, as far as it knows them.
-            attempts: those of the task that it is in; ``None``, it is in none.
 
         Returns:
             The calls: chosen ones if the model chose all of them, else those of a new turn.
@@ -269,12 +271,9 @@ class TurnTracker:
         """A call begins that is one step with the other calls of its group.
 
         Args:
-            name: its name.
             key: the same if it is tried again.
             group: anything that distinguishes it from the groups before and after; ``None``: it
                 belongs to the calls that have begun and not ended, if there are any.
-            arguments: its arguments.
-            place: its place among them, if their order may differ.
         """
         over: list[Turn] = []
         with here.critical, self._lock:
@@ -297,9 +296,6 @@ class TurnTracker:
 
         For adapters that ask whether gathered calls may run. A group of which no call is asked
         about is issued when it is over.
-
-        Args:
-            blockable: whether the adapter can answer every one of them without running it.
         """
         with here.critical, self._lock:
             group = self._loose
@@ -328,24 +324,16 @@ class TurnTracker:
         """A call begins that runs beside others, in a group that the adapter holds.
 
         Args:
-            group: the group.
-            name: name of the call.
             key: the same if it is tried again after it raised or was interrupted; ``None``, that is
                 not known.
             arguments: its arguments; ``ABSENT``, not known before it ends.
-            place: its place among them.
         """
         with here.critical, self._lock:
             call = group.begin_again(name, arguments, key) if key else None
             return call or group.begin(name, arguments, key, place)
 
     def report_group(self, group: CallGroup, attempts: Attempts | None = None) -> None:
-        """All calls of a group that the adapter holds are over: report them as a step.
-
-        Args:
-            group: the group.
-            attempts: those of the task that they are in; ``None``, they are in none.
-        """
+        """All calls of a group that the adapter holds are over: report them as a step."""
         with here.critical, self._lock:
             if group.observed:
                 return
@@ -371,9 +359,6 @@ class TurnTracker:
         """A call has ended.
 
         Args:
-            call: the call that :meth:`begin` returned.
-            result: its result.
-            raised: whether it raised an exception, so that it may be tried again.
             arguments: its arguments, if they were not known before.
             outcome: what else code inside the run reported of it.
 
@@ -419,7 +404,6 @@ class TurnTracker:
         Args:
             answers: (id of a call, its result) in the model's messages: results of calls that never
                 began, because their tool is unknown or another party refused them.
-            ends: whether the run ends.
 
         Returns:
             Those calls.
@@ -435,6 +419,7 @@ class TurnTracker:
             for call_id, result in shown:
                 call = self._by_id.get(call_id)
                 if call is not None and call.turn.same_ids:
+                    # The place among the answers says then which call it is.
                     others = same.setdefault(call_id, with_id(call))
                     call = others.pop() if others else None  # the answers come last first
                 if call is not None and call.result is None and call.turn in self._open:
@@ -515,13 +500,17 @@ class TurnTracker:
         by_id = self._by_id
         for call in turn.calls:
             if call.id is not None:
+                # Some servers give the calls of one answer the same id, or an empty one; some
+                # count them anew in each answer.
                 before = by_id.get(call.id)
                 if before is not None and before is not call and before.turn is turn:
                     turn.same_ids = True
                 elif before is not None and len(before.turn.calls) == 1:
                     self._open.remove(before.turn)  # the model reuses its ids
                 by_id[call.id] = call
-        held = self._blocked if turn.blocked else self._open
+        decision = turn.decision
+        blocked = decision is not None and decision.action == "block"
+        held = self._blocked if blocked else self._open
         for dropped in held.add(turn):
             self._forget(dropped)
 
@@ -529,7 +518,10 @@ class TurnTracker:
         """Close a turn: its result is reported now, or never."""
         turn.observed, turn.held = True, False
         self._open.remove(turn)
-        self._forget(turn)
+        by_id = self._by_id
+        for call in turn.calls:  # as _forget
+            if call.id is not None and by_id.get(call.id) is call:
+                del by_id[call.id]
 
     def _forget(self, turn: Turn) -> None:
         for call in turn.calls:

@@ -35,7 +35,6 @@ class SavedRuns(Protocol):
         """Save a run later, in another thread; it then waits only there.
 
         Args:
-            run: the run.
             state: returns the adapter's part of its state.
         """
 
@@ -126,7 +125,6 @@ class WaitingRuns:
         """Let a run wait, and end those that it displaces.
 
         Args:
-            run: the run.
             state: returns its state, to be saved with those that wait inside it.
         """
         now = self._clock()
@@ -161,7 +159,6 @@ class WaitingRuns:
         """The run that continues, which waits no more; ``None``, there is none.
 
         Args:
-            key: its place.
             checkpoint: id of the checkpoint from which the graph continues; ``None``, not known.
             load: makes a run of one that was saved.
         """
@@ -207,12 +204,7 @@ class WaitingRuns:
         return self._clock() - run.last_seen > run.idle_seconds
 
     def give_up(self, key: Hashable, checkpointer: object) -> None:
-        """End the runs at a place whose thread continues without them.
-
-        Args:
-            key: the place.
-            checkpointer: what stores the thread's checkpoints.
-        """
+        """End the runs at a place whose thread continues without them."""
         with here.critical, self._lock:
             over = [
                 run

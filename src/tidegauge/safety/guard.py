@@ -242,6 +242,26 @@ def guarded(
     return decorate
 
 
+def passes(where: str, error: Exception) -> bool:
+    """Count what an ``except`` of ours has caught, as :func:`guarded` does, or let it pass.
+
+    For what every step runs inside of a guarded function: a ``try`` costs nothing there. Where it
+    is guarded by nothing else, a clause for :class:`RecursionError` comes before: on a full stack,
+    nothing can be called.
+
+    Args:
+        where: name under which a fault is counted.
+        error: what was caught.
+
+    Returns:
+        Whether it must be raised again.
+    """
+    if issubclass(type(error), (RunStopped, CallBlocked)) or arrived_from_outside(error):
+        return True
+    internal_errors.record(where, error)
+    return internal_errors.reraise
+
+
 class swallowed:  # noqa: N801 -- a context manager that reads as a word, as contextlib's do
     """Swallows and records internal errors inside a critical section, where no hook is called.
 

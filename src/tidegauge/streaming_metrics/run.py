@@ -496,11 +496,11 @@ class MeasuredRun:
                 whole = round_outcome(full_calls(calls), whole_round)
             if seconds is not None:
                 seconds = amount(seconds)
-            # Reported times and those of our clock cannot be subtracted from one another.
-            elif began is None or at is None:
-                seconds = _between(since, now)
             else:
-                seconds = _between(began, at)
+                # Reported times and those of our clock cannot be subtracted from one another.
+                start, end = (since, now) if began is None or at is None else (began, at)
+                if start is not None and end is not None and end >= start:
+                    seconds = end - start
         says_no = said > 0 and negative & said == said
         size = len(compared)
         left_out: Sequence[str] = ()
@@ -843,10 +843,6 @@ class MeasuredRun:
         """End the restoration: everything so far was counted elsewhere."""
         self.baseline = Totals()
         self.baseline.add(self.totals)
-
-
-def _between(start: float | None, end: float | None) -> float | None:
-    return None if start is None or end is None or end < start else end - start
 
 
 _BY_NAME: Final[Mapping[str, Declaration[Any]]] = {metric.name: metric for metric in RUNS}

@@ -5,11 +5,12 @@ from tidegauge.tracer.failures import CallFailure, Failed
 from tidegauge.tracer.message_history import MessageFormat, Prompt, Reply
 from tidegauge.tracer.model_calls import ModelRequest, ModelResponse
 from tidegauge.tracer.provider import Telemetry, open_telemetry, otlp_asked_for
-from tidegauge.tracer.run_spans import RunSpans
+from tidegauge.tracer.run_spans import NO_SPANS, NoSpans, RunSpans
 from tidegauge.tracer.span_texts import Contents, Item, Redact
 from tidegauge.tracer.spans import RequestLabels, SpanFactory
 
 __all__ = [
+    "NO_SPANS",
     "CallFailure",
     "Contents",
     "Failed",
@@ -17,6 +18,7 @@ __all__ = [
     "MessageFormat",
     "ModelRequest",
     "ModelResponse",
+    "NoSpans",
     "Prompt",
     "Redact",
     "Reply",

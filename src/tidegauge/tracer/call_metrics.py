@@ -85,10 +85,8 @@ class CallMetrics:
         """Record a model call.
 
         Args:
-            seconds: how long it took.
             attributes: attributes of its span, of which those of the metric are taken.
             first_chunk: seconds until the first chunk of its answer; ``None``, not streamed.
-            response: what it gave.
             error: type of the error it ended with.
             context: of its span, for exemplars.
         """

@@ -7,6 +7,7 @@ a span closes it. A run that ends, or is evicted from the bounded store, ends wh
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter, time_ns
@@ -15,20 +16,29 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from opentelemetry import trace
 from opentelemetry._logs import Logger, LogRecord
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanKind, StatusCode, Tracer
+from opentelemetry.trace import (
+    INVALID_SPAN,
+    Link,
+    NonRecordingSpan,
+    Span,
+    SpanKind,
+    StatusCode,
+    Tracer,
+)
 from opentelemetry.util.types import AttributeValue
 
-from tidegauge.events import ABSENT, Decision, RunSummary, Signals, StepSignals
+from tidegauge.events import ABSENT, CallResult, Decision, RunSummary, Signals, StepSignals
 from tidegauge.safety.critical import here
-from tidegauge.safety.guard import guarded
+from tidegauge.safety.guard import guarded, passes
 from tidegauge.tracer import conventions as names
 from tidegauge.tracer.call_metrics import CallMetrics
-from tidegauge.tracer.failures import Failed, error_type
+from tidegauge.tracer.failures import CallFailure, Failed, error_type
 from tidegauge.tracer.message_history import Prompt, Reply
 from tidegauge.tracer.model_calls import Attributes, ModelRequest, ModelResponse
 from tidegauge.tracer.run_contents import RunContents
 from tidegauge.tracer.span_texts import MAX_NAME, Contents, Item, plain_name, span_name
 from tidegauge.tracer.step_links import StepLinks
+from tidegauge.values.safe_reading import named
 
 _MAX_OPEN: Final = 1_000
 _MAX_DESCRIPTION: Final = 1_024
@@ -65,14 +75,14 @@ class SpanTools(NamedTuple):
         tracer: where spans are started.
         logger: where events are sent.
         contents: how contents are put on spans.
-        exported_digest: gives the exported form of a digest.
+        keyed: a hash; a copy that takes up a digest gives the exported form of that.
         forget: drops a run that has ended from the store.
     """
 
     tracer: Tracer
     logger: Logger
     contents: Contents
-    exported_digest: Callable[[bytes], str]
+    keyed: hashlib.blake2b
     forget: Callable[[Any], None]
 
 
@@ -143,6 +153,7 @@ class RunSpans:
         """Whether spans of calls lead anywhere: they are recorded, or their time is."""
         return self._metrics is not None or self.span.is_recording()
 
+    @guarded("recorder.start_chat", default=INVALID_SPAN)
     def start_chat(
         self,
         request: ModelRequest = _NO_REQUEST,
@@ -150,13 +161,7 @@ class RunSpans:
         *,
         inside: Span | None = None,
     ) -> Span:
-        """Open the span of a model call.
-
-        Args:
-            request: what the model is asked for.
-            prompt: what it is shown; put on the span only if contents are captured.
-            inside: the tool call that makes it; ``None``, the agent itself.
-        """
+        """Open the span of a model call."""
         attributes = request.attributes()
         conversation = self._attributes.get(names.CONVERSATION_ID)
         if conversation is not None:
@@ -164,9 +169,14 @@ class RunSpans:
         if prompt is not None and self._contents is not None:
             own = inside is None or inside.get_span_context().span_id in self._nodes
             self._contents.asked(attributes, prompt, by_agent=own)
-        name = span_name(request.operation, request.model)
+        operation, model = request.operation, request.model
+        if model and model.isascii():
+            name = f"{operation} {model[:MAX_NAME]}"
+        else:
+            name = span_name(operation, model)
         return self._start(name, SpanKind.CLIENT, attributes, inside)
 
+    @guarded("recorder.first_chunk", default=None)
     def first_chunk(self, span: Span) -> None:
         """The first chunk of a model's answer is here: the answer is streamed."""
         child = self._children.get(id(span))
@@ -174,6 +184,7 @@ class RunSpans:
             attributes = child[2]
             attributes.setdefault(names.RESPONSE_TIME_TO_FIRST_CHUNK, perf_counter() - child[1])
 
+    @guarded("recorder.end_chat", default=None)
     def end_chat(
         self,
         span: Span,
@@ -187,18 +198,15 @@ class RunSpans:
         """Close the span of a model call.
 
         Args:
-            span: the span.
-            response: what the call gave, besides contents.
             answer: what the model said; put on the span only if contents are captured.
-            request: what the model was asked for, as far as it was not known at the start.
             prompt: what the model was shown, if that was not known at the start.
-            error: what the call failed with.
         """
         child = self._children.get(id(span))
         begun_with = {} if child is None else child[2]
         first_chunk = begun_with.get(names.RESPONSE_TIME_TO_FIRST_CHUNK)
         if request is not None:
             begun_with.update(request.attributes())
+        attributes: Attributes = {}
         if span.is_recording():
             attributes = response.attributes()
             if request is not None:
@@ -212,11 +220,10 @@ class RunSpans:
             if first_chunk is not None:
                 attributes[names.REQUEST_STREAM] = True
                 attributes[names.RESPONSE_TIME_TO_FIRST_CHUNK] = first_chunk
-            _set(span, attributes)
             if request is not None and request.model:
                 with here.critical:
                     span.update_name(span_name(request.operation, request.model))
-        took = self._end(span, error)
+        took = self._end(span, error, None, attributes)
         if self._metrics is not None and took is not None:
             self._metrics.chat(
                 took[0],
@@ -227,6 +234,7 @@ class RunSpans:
                 context=self._inside(span),
             )
 
+    @guarded("recorder.answered", default=None)
     def answered(self, answer: object) -> None:
         """The run gave this answer: put on its span at its end, if contents are captured."""
         if self._contents is not None:
@@ -240,6 +248,7 @@ class RunSpans:
         known = self.span.get_span_context().span_id
         return parent.span_id == known or parent.span_id in self._nodes
 
+    @guarded("recorder.start_retrieval", default=INVALID_SPAN)
     def start_retrieval(
         self,
         *,
@@ -254,11 +263,9 @@ class RunSpans:
 
         Args:
             source: where they are looked for.
-            provider: what holds them.
             model: the model of the embeddings by which they are found.
             top_k: how many are wanted at most.
             query: put on the span only if contents are captured.
-            inside: the tool call that makes it; ``None``, the agent itself.
         """
         attributes: Attributes = {names.OPERATION_NAME: names.RETRIEVAL}
         texts = (
@@ -273,25 +280,20 @@ class RunSpans:
             self._contents.add(attributes, names.RETRIEVAL_QUERY, query)
         return self._start(span_name(names.RETRIEVAL, source), SpanKind.CLIENT, attributes, inside)
 
+    @guarded("recorder.end_retrieval", default=None)
     def end_retrieval(
         self,
         span: Span,
         documents: Sequence[Item] | None = None,
         error: Failed = None,
     ) -> None:
-        """Close the span of a retrieval.
-
-        Args:
-            span: the span.
-            documents: what it found; put on the span only if contents are captured.
-            error: what it failed with.
-        """
+        """Close the span of a retrieval."""
+        attributes: Attributes = {}
         if documents is not None and self._contents is not None:
-            attributes: Attributes = {}
             self._contents.found(attributes, documents)
-            _set(span, attributes)
-        self._end(span, error)
+        self._end(span, error, None, attributes)
 
+    @guarded("recorder.start_tool", default=INVALID_SPAN)
     def start_tool(
         self,
         name: str,
@@ -306,14 +308,15 @@ class RunSpans:
         """Open the span of a tool call.
 
         Args:
-            name: the tool.
-            call_id: the model's id of the call.
             signals: what the sink said when the action was issued.
             arguments: put on the span only if contents are captured.
             description: what the tool does; put on the span of its first call in the run.
-            inside: the node that calls it; ``None``, nodes have no spans.
             started: when it began, in nanoseconds since the epoch; ``None``, now.
         """
+        if type(name) is not str:
+            name = named(name) or ""
+        if call_id is not None and type(call_id) is not str:
+            call_id = named(call_id)
         text = name if name.isascii() else plain_name(name)
         attributes: Attributes = {
             names.OPERATION_NAME: names.EXECUTE_TOOL,
@@ -335,8 +338,17 @@ class RunSpans:
                     self._described.add(name)
                 attributes[names.TOOL_DESCRIPTION] = plain_name(description[:_MAX_DESCRIPTION])
             if signals is not None:
-                self._add_step(attributes, signals)
+                attributes[names.STEP_INDEX] = signals.step
+                for digest, value in (
+                    (names.ACTION_DIGEST, signals.action_digest),
+                    (names.STATE_DIGEST, signals.state_digest),
+                ):
+                    hashed = self._tools.keyed.copy()
+                    hashed.update(value)
+                    attributes[digest] = hashed.hexdigest()
                 if signals.loop_repeats:
+                    attributes[names.LOOP_REPEATS] = signals.loop_repeats
+                    attributes[names.LOOP_PERIOD] = signals.loop_period
                     link = self._links.link(signals, name)
             if self._contents is not None:
                 self._contents.add(attributes, names.TOOL_CALL_ARGUMENTS, arguments)
@@ -346,6 +358,7 @@ class RunSpans:
             self._links.started(signals, name, span.get_span_context())
         return span
 
+    @guarded("recorder.end_tool", default=None)
     def end_tool(
         self,
         span: Span,
@@ -359,10 +372,8 @@ class RunSpans:
         """Close the span of a tool call.
 
         Args:
-            span: the span.
             result: what the call returned; put on the span only if contents are captured, and it
                 did not fail. Of a call that was abandoned, nothing is known.
-            error: what it failed with.
             ended: when it ended, in nanoseconds since the epoch; ``None``, now.
             signals: what the sink said when the result of its step was observed.
             hand_off: the agent that it hands over to; ``None``, it hands over to none.
@@ -378,8 +389,7 @@ class RunSpans:
                 attributes[names.CASE] = case
         if self._contents is not None and result is not ABSENT and error is None:
             self._contents.add(attributes, names.TOOL_CALL_RESULT, result)
-        _set(span, attributes)
-        took = self._end(span, error, ended)
+        took = self._end(span, error, ended, attributes)
         if self._metrics is not None and took is not None:
             seconds, begun_with = took
             agent = self._attributes.get(names.AGENT_NAME)
@@ -389,26 +399,35 @@ class RunSpans:
                 "tool", seconds, begun_with, error=error_type(error), context=self._inside(span)
             )
 
-    def start_node(self, name: str, inside: Span | None = None) -> Span:
-        """Open the span of a node of the agent's graph, which is no operation of the conventions.
+    @guarded("recorder.answered_tool", default=None)
+    def answered_tool(
+        self,
+        name: str,
+        *,
+        call_id: str | None,
+        signals: Signals | StepSignals | None,
+        arguments: object,
+        result: CallResult,
+    ) -> None:
+        """Make the span of a tool call that was answered without being run: it took no time."""
+        if self.span.is_recording():
+            span = self.start_tool(name, call_id=call_id, signals=signals, arguments=arguments)
+            self._children.pop(id(span), None)
+            self.end_tool(span, result=result.outcome, error=CallFailure.of(result))
 
-        Args:
-            name: the node.
-            inside: the node around it; ``None``, there is none.
-        """
+    @guarded("recorder.start_node", default=INVALID_SPAN)
+    def start_node(self, name: str, inside: Span | None = None) -> Span:
+        """Open the span of a node of a graph, which is no operation of the conventions."""
         attributes: Attributes = {names.NODE_NAME: plain_name(name)}
         span = self._start(span_name("node", name), SpanKind.INTERNAL, attributes, inside)
         self._nodes.add(span.get_span_context().span_id)
         return span
 
+    @guarded("recorder.end_node", default=None)
     def end_node(self, span: Span, error: Failed = None) -> None:
         """Close the span of a node."""
         self._nodes.discard(span.get_span_context().span_id)
         self._end(span, error)
-
-    def untimed(self, span: Span) -> None:
-        """Don't count how long an open call takes."""
-        self._children.pop(id(span), None)
 
     def event(
         self, name: str, attributes: Mapping[str, AttributeValue], span: Span | None = None
@@ -455,9 +474,8 @@ class RunSpans:
             seconds = perf_counter() - self._began
             failed = error_type(error)
             metrics.duration("agent", seconds, self._attributes, error=failed, context=self.context)
-        span = self.span
-        if span.is_recording():
-            attributes: Attributes = {}
+        attributes: Attributes = {}
+        if self.span.is_recording():
             if summary is not None:
                 for name, value in zip(_SUMMARY, summary, strict=True):
                     if value is not None and value != ():
@@ -470,8 +488,7 @@ class RunSpans:
                 attributes[names.STOPPED_REASON] = stopped_reason
             if checkpoint is not None:
                 attributes[names.CHECKPOINT] = plain_name(checkpoint)
-            _set(span, attributes)
-        self.close(error)
+        self.close(error, attributes)
 
     def continues(self, checkpoint: str) -> None:
         """Note the checkpoint from which the run continues."""
@@ -479,23 +496,14 @@ class RunSpans:
             with here.critical:
                 self.span.set_attribute(names.RESUMED_CHECKPOINT, plain_name(checkpoint))
 
-    def close(self, error: Failed = None) -> None:
+    def close(self, error: Failed = None, attributes: Attributes | None = None) -> None:
         """Close the run's span and whatever it left open, of which nothing more is known."""
         self._tools.forget(self)
         if self._contents is not None:
             self._contents.clear()
         for child, *_ in list(self._children.values()):
             self._end(child, None)
-        self._finish(self.span, error)
-
-    def _add_step(self, attributes: Attributes, signals: Signals | StepSignals) -> None:
-        digest = self._tools.exported_digest
-        attributes[names.STEP_INDEX] = signals.step
-        attributes[names.ACTION_DIGEST] = digest(signals.action_digest)
-        attributes[names.STATE_DIGEST] = digest(signals.state_digest)
-        if signals.loop_repeats:
-            attributes[names.LOOP_REPEATS] = signals.loop_repeats
-            attributes[names.LOOP_PERIOD] = signals.loop_period
+        self._end(self.span, error, None, attributes)
 
     def _start(
         self,
@@ -525,7 +533,11 @@ class RunSpans:
         return span
 
     def _end(
-        self, span: Span, error: Failed, ended: int | None = None
+        self,
+        span: Span,
+        error: Failed,
+        ended: int | None = None,
+        attributes: Attributes | None = None,
     ) -> tuple[float, Attributes] | None:
         """Close it; gives the seconds since it was opened, and the attributes of then."""
         child = self._children.pop(id(span), None)
@@ -533,17 +545,25 @@ class RunSpans:
         if child is not None:
             late = 0.0 if ended is None else (time_ns() - ended) / 1e9
             took = (max(0.0, perf_counter() - child[1] - late), child[2])
-        self._finish(span, error, ended)
+        try:
+            if not span.is_recording():
+                return took  # not sampled, or ended before its time to make room
+            if error is not None:
+                self._fail(span, error)
+            with here.critical:
+                try:
+                    if attributes:
+                        if len(attributes) > _FEW:
+                            span.set_attributes(attributes)
+                        else:  # the SDK takes a few of them faster one by one
+                            for name, value in attributes.items():
+                                span.set_attribute(name, value)
+                finally:
+                    span.end(ended)
+        except Exception as fault:  # keeps no other span from ending
+            if passes("spans.end", fault):
+                raise
         return took
-
-    @guarded("spans.end", default=None)
-    def _finish(self, span: Span, error: Failed, ended: int | None = None) -> None:
-        if not span.is_recording():
-            return  # not sampled, or ended before its time to make room
-        if error is not None:
-            self._fail(span, error)
-        with here.critical:
-            span.end(ended)
 
     @guarded("spans.fail", default=None)
     def _fail(self, span: Span, error: Failed) -> None:
@@ -557,13 +577,23 @@ class RunSpans:
         return trace.set_span_in_context(span, self.context)
 
 
-def _set(span: Span, attributes: Attributes) -> None:
-    """Put attributes on a span: the SDK takes a few of them faster one by one."""
-    if not attributes or not span.is_recording():
-        return
-    with here.critical:
-        if len(attributes) > _FEW:
-            span.set_attributes(attributes)
-        else:
-            for name, value in attributes.items():
-                span.set_attribute(name, value)
+class NoSpans:
+    """Of a run that has no spans: they could not be opened, or are made by nobody here."""
+
+    span: Span = INVALID_SPAN
+    context: Context | None = None
+    owns_span = shows_contents = calls_wanted = False
+
+    def start_chat(self, *given: object, **more: object) -> Span:
+        """There is none."""
+        return INVALID_SPAN
+
+    def end_chat(self, *given: object, **more: object) -> None:
+        """There is none."""
+
+    start_retrieval = start_node = start_tool = start_chat
+    first_chunk = answered = end_retrieval = end_node = end_tool = answered_tool = end_chat
+    loop_onset = intervention = continues = end = end_chat
+
+
+NO_SPANS: Final = NoSpans()

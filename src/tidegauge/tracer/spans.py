@@ -74,7 +74,7 @@ class SpanFactory:
         # Taken up by every digest: a copy costs less than starting again from the key.
         self._keyed = hashlib.blake2b(key=digest_key or os.urandom(16), digest_size=8)
         self._metrics = CallMetricsSource(meter_provider, owned=owns_meter_provider)
-        self._tools = SpanTools(tracer, logger, self.contents, self.exported_digest, self.forget)
+        self._tools = SpanTools(tracer, logger, self.contents, self._keyed, self.forget)
         self._max_runs = max_runs
         self._reset_after_fork()
         reset_after_fork(self)
@@ -90,14 +90,7 @@ class SpanFactory:
         link: Link | None = None,
         request: RequestLabels | None = None,
     ) -> RunSpans:
-        """Open a run's span.
-
-        Args:
-            event: what is known of the run.
-            context: the parent; ``None`` takes the caller's current context.
-            link: to the span that the run had before it was suspended.
-            request: whose request the run serves.
-        """
+        """Open a run's span."""
         attributes: Attributes = {
             names.OPERATION_NAME: names.INVOKE_AGENT,
             names.RUN_ID: plain_name(event.run),

@@ -26,13 +26,7 @@ class StepLinks:
         self._steps: dict[int, tuple[int, list[tuple[str, SpanContext]]]] = {}
 
     def started(self, signals: Signals | StepSignals, name: str, span: SpanContext) -> None:
-        """The span of a call was opened.
-
-        Args:
-            signals: those of its step.
-            name: its tool.
-            span: its span.
-        """
+        """The span of a call was opened."""
         step = signals.step
         place = step % _MAX_PERIOD
         known = self._steps.get(place)
@@ -45,10 +39,6 @@ class StepLinks:
         """The link of a call that is about to start; ``None``, its step repeats none that is known.
 
         In a round of several calls, the n-th call of a tool repeats the n-th one of before.
-
-        Args:
-            signals: those of its step.
-            name: its tool.
         """
         earlier = getattr(signals, "repeats_step", -1)
         if earlier < 0:

@@ -14,7 +14,7 @@ from tidegauge.safety.guard import arrived_from_outside, guarded, internal_error
 from tidegauge.values import Identities, bases, built_in, namespace, type_name
 
 _MAX_COMPARED: Final = 10_000
-_MAX_COUNT: Final = 1 << 53
+MAX_COUNT: Final = 1 << 53
 _MAX_GIVEN: Final = 10_000
 _VIEWS: Final[tuple[Any, ...]] = (type({}.keys()), type({}.values()), type({}.items()))
 _BUILT_IN: Final[tuple[Any, ...]] = (
@@ -99,6 +99,21 @@ def label(value: Any) -> str | None:
     return None
 
 
+def labels(mapping: Any, names: Sequence[str]) -> list[str | None]:
+    """Several labels that a ``dict`` holds: as :func:`entry` and :func:`label` read them.
+
+    >>> labels({"model": "m", "id": 7}, ("id", "model", "name")), labels([], ("id",))
+    (['7', 'm', None], [None])
+    """
+    if not issubclass(type(mapping), dict):
+        return [None] * len(names)
+    found: list[str | None] = []
+    for name in names:
+        value = dict.get(mapping, name)
+        found.append(value if value is None or type(value) is str else label(value))
+    return found
+
+
 def named(value: object, identities: Identities | None = None) -> str | None:
     """What something is called, as a plain text: what is no :func:`label` has a name all the same.
 
@@ -157,7 +172,7 @@ def count(value: Any) -> int | None:
     """
     kind = type(value)
     found = value if kind is int else int.__index__(value) if issubclass(kind, int) else -1
-    return found if 0 <= found <= _MAX_COUNT else None
+    return found if 0 <= found <= MAX_COUNT else None
 
 
 def total(left: int | None, right: int | None) -> int | None:

@@ -224,7 +224,7 @@ class TestHistograms:
     def test_a_fault_costs_the_histograms_and_not_the_rest(self, monkeypatch):
         kept = Kept()
         provider = self.pushed(engine_with(1), kept)
-        monkeypatch.setattr("tidegauge.exporters.otlp.exporter.attributes", lambda *_: 1 // 0)
+        monkeypatch.setattr("tidegauge.exporters.otlp.exporter._exemplars", lambda *_: 1 // 0)
         provider.force_flush()
         assert "tidegauge_steps" in kept.sent[0]
         assert "tidegauge_step_duration_seconds" not in kept.sent[0]

@@ -10,6 +10,7 @@ import threading
 from contextlib import suppress
 
 import pytest
+from opentelemetry import context as otel_context
 from opentelemetry import trace
 
 import tidegauge
@@ -686,3 +687,29 @@ def test_near_the_recursion_limit_a_function_runs_wherever_it_has_room(kind):
         lost = deepest(plain) - deepest(decorated)
     traced = sys.gettrace() is not None  # what counts coverage takes a level, too
     assert lost <= 2 + traced, "the wrapper and what begins the call take a level each"
+
+
+@pytest.mark.usefixtures("faults_are_swallowed")
+@pytest.mark.parametrize("error", [RuntimeError("no"), RecursionError()])
+@pytest.mark.parametrize(("name", "where"), [("attach", "enter"), ("get_current", "leave")])
+def test_a_tool_runs_though_nothing_can_be_made_current(monkeypatch, name, where, error):
+    def broken(*args):
+        raise error
+
+    def breaks(now):
+        if now == where:
+            monkeypatch.setattr(otel_context, name, broken)
+
+    @tidegauge.tool
+    def look():
+        breaks("leave")
+        return "empty"
+
+    with capture() as seen, tidegauge.run() as opened:
+        breaks("enter")
+        assert look() == "empty"
+        monkeypatch.undo()
+        assert tidegauge.get_current_run().id == opened.id
+        assert add(3) == 3
+    assert group(seen).totals.steps == 2
+    assert internal_errors.counts() == {f"current.{where}": 1}

@@ -269,10 +269,10 @@ class TestFaults:
         sink = ScriptedSink()
         run = Recorder(sink, seen.pipeline.recorder.spans).start_run(RunStarted(run="r1"))
         assert run.context is None
-        for span in (run.span, run.start_tool("look"), run.start_chat(ModelRequest())):
+        for span in (run.span, run.spans.start_tool("look"), run.spans.start_chat(ModelRequest())):
             assert not span.get_span_context().is_valid
-        run.end_tool(run.span)
-        run.end_chat(run.span)
+        run.spans.end_tool(run.span)
+        run.spans.end_chat(run.span)
         run.end()
         assert len(sink.taken) == 2
         assert internal_errors.counts() == {"recorder.start_span": 1}
@@ -285,7 +285,7 @@ class TestFaults:
 
     def test_a_stop_is_kept_when_it_cannot_be_reported(self, monkeypatch, seen, started):
         run, _ = started(stop(3))
-        monkeypatch.setattr(type(run._spans), "intervention", broken)
+        monkeypatch.setattr(type(run.spans), "intervention", broken)
         assert run.issue(LOOK)[0].stop
         with pytest.raises(RunStopped):
             run.enforce()

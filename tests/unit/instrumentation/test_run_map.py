@@ -70,7 +70,7 @@ def test_an_idle_run_is_ended_when_the_next_one_opens() -> None:
 
 
 def test_a_run_holds_a_bounded_number_of_ids(monkeypatch: Any) -> None:
-    monkeypatch.setattr(run_map, "_MAX_OPEN_IDS", 3)
+    monkeypatch.setattr(run_map, "MAX_OPEN_IDS", 3)
     runs: RunMap[str, OpenRun] = RunMap()
     run = opened(runs, "root")
     for key in "abcd":

@@ -170,9 +170,20 @@ def test_an_invalid_span_is_refused_and_its_neighbours_are_taken(wrong: dict[str
     assert decoded.reason == "1 spans rejected: invalid ids, names or times"
 
 
-def test_an_invalid_span_in_protobuf() -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"span_id": b"short"},
+        {"span_id": bytes(8)},
+        {"trace_id": bytes(16)},
+        {"trace_id": b""},
+        {"parent_span_id": b"short"},
+    ],
+)
+def test_an_invalid_span_in_protobuf(wrong: dict[str, bytes]) -> None:
     message, span = protobuf()
-    span.span_id = b"short"
+    for field, value in wrong.items():
+        setattr(span, field, value)
     assert decode_protobuf(message.SerializeToString()) == Decoded([], {"invalid": 1})
 
 
@@ -278,13 +289,18 @@ def test_what_is_kept_of_a_span_keeps_nothing_of_its_request() -> None:
     }
 
 
-def test_values_that_are_deep_are_cut() -> None:
+@pytest.mark.parametrize("depth", [31, 32, 33, 200])
+@pytest.mark.parametrize("kind", ["arrayValue", "kvlistValue"])
+def test_values_that_are_deep_are_cut(kind: str, depth: int) -> None:
     value: dict[str, Any] = {"stringValue": "bottom"}
-    for _ in range(200):
-        value = {"arrayValue": {"values": [value]}}
+    for _ in range(depth):
+        inner: dict[str, Any] = {"key": "inner", "value": value}
+        value = {kind: {"values": [value if kind == "arrayValue" else inner]}}
     pairs = [pair("gen_ai.operation.name"), {"key": "deep", "value": value}]
-    [span] = decode_json(request({"attributes": pairs})).spans
-    assert "bottom" not in repr(span.attributes["deep"])
+    events = [{"name": "exception", "attributes": pairs}]
+    [span] = decode_json(request({"attributes": pairs, "events": events}, pairs)).spans
+    for attributes in (span.attributes, span.resource, span.events[0][1]):
+        assert ("bottom" in repr(attributes["deep"])) == (depth <= 32)
 
 
 def read_all(decode: Any, body: bytes) -> None:

@@ -12,7 +12,7 @@ from tidegauge import testing
 from tidegauge.foreign_spans.span import SpanData
 from tidegauge.receivers.assembly import Assembly
 from tidegauge.receivers.inspection import inspect_spans
-from tidegauge.receivers.parentless_runs import ParentlessRuns
+from tidegauge.receivers.trace_state import ParentlessRuns
 
 MILLISECONDS = 1_000_000
 

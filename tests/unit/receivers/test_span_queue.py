@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tidegauge.foreign_spans.span import SpanData
-from tidegauge.receivers import span_queue
+from tidegauge.receivers import receiver
 from tidegauge.receivers.assembly import Assembly, AssemblyLimits
-from tidegauge.receivers.span_queue import SpanQueue
+from tidegauge.receivers.receiver import SpanQueue
 from tidegauge.safety.guard import internal_errors
 
 PATIENCE = 10.0
@@ -184,7 +184,7 @@ def test_what_there_is_no_time_to_take_is_counted(
     held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All that waits, and the rest of the request in work."""
-    monkeypatch.setattr(span_queue, "_TAKING", 0.0)
+    monkeypatch.setattr(receiver, "_TAKING", 0.0)
     queue = SpanQueue(held)
     assert queue.offer(spans(*range(1, 2_502)))
     assert held.entered.wait(PATIENCE)
@@ -203,7 +203,7 @@ def test_what_there_is_no_time_to_take_is_counted(
 
 def test_what_there_is_no_time_to_emit_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs end all the same."""
-    monkeypatch.setattr(span_queue, "_EMITTING", 0.0)
+    monkeypatch.setattr(receiver, "_EMITTING", 0.0)
     assembly = Assembly(limits=AssemblyLimits(allowed_lateness=3_600.0))
     queue = SpanQueue(assembly)
     assert queue.offer(spans(1, 2, 3))

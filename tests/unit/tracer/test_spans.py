@@ -172,6 +172,21 @@ def test_a_span_that_cannot_end_keeps_no_other_from_ending(seen, factory):
     assert internal_errors.counts() == {"spans.end": 1}
 
 
+@pytest.mark.usefixtures("faults_are_swallowed")
+def test_a_span_that_takes_no_attribute_ends_all_the_same(seen, factory, monkeypatch):
+    spans = factory.start_run(run())
+    tool = spans.start_tool("look")
+
+    def set_attribute(name, value):
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(tool, "set_attribute", set_attribute)
+    spans.end_tool(tool, hand_off="another")
+    spans.end(None)
+    assert [span.name for span in seen.spans] == ["execute_tool look", "invoke_agent r1"]
+    assert internal_errors.counts() == {"spans.end": 1}
+
+
 class TestSampling:
     def test_numbers_do_not_depend_on_it(self):
         def agent():

@@ -95,10 +95,17 @@ def _encloses(attributes: Attributes) -> bool:
 
 
 CONVENTION: Final = Convention(
-    "Google ADK",
-    frozenset({_REQUEST, _ARGUMENTS, genai.OPERATION}),
-    _encloses,
-    _read,
-    "gcp.vertex.agent",
-    contents=frozenset({_REQUEST, _ARGUMENTS}),
+    name="Google ADK",
+    markers=frozenset({_REQUEST, _ARGUMENTS, genai.OPERATION}),
+    encloses=_encloses,
+    read=_read,
+    contents=("gcp.vertex.agent.", "gen_ai."),
+    looks_alike=(),
+    announces={},
+    hints={"gcp.vertex.agent": "set ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=true"},
+    shown=f"`{_REQUEST}`",
+    written_by="its older spans",
+    scope="gcp.vertex.agent",
+    wraps=("gcp.vertex.agent",),
+    content_markers=frozenset({_REQUEST, _ARGUMENTS}),
 )

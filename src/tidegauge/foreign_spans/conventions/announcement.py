@@ -41,4 +41,15 @@ def _encloses(attributes: Attributes) -> bool:
     return False
 
 
-CONVENTION: Final = Convention("tidegauge announcement", frozenset({_ID}), _encloses, _read)
+CONVENTION: Final = Convention(
+    name="tidegauge announcement",
+    markers=frozenset({_ID}),
+    encloses=_encloses,
+    read=_read,
+    contents=(),
+    looks_alike=(),
+    announces={},
+    hints={},
+    shown="",
+    written_by="",
+)

@@ -18,6 +18,7 @@ from tidegauge.foreign_spans.chat_messages import (
 )
 from tidegauge.foreign_spans.conventions.convention import Convention
 from tidegauge.foreign_spans.json_values import (
+    LABEL_KEYS,
     control_flow,
     failure_text,
     integer,
@@ -60,6 +61,7 @@ _ROLES: Final = {
 EVENTS: Final = frozenset({_DETAILS, _CHOICE, *_ROLES})
 """Names of the events that have contents."""
 
+_NO_LABELS: Final[Mapping[str, str]] = {}
 _OUTPUT, _INPUT = "gen_ai.output.messages", "gen_ai.input.messages"
 
 
@@ -71,7 +73,7 @@ def _read(span: SpanData) -> KnownSpan | None:
         operation = INVOKE_AGENT  # LiteLLM writes its attributes over those of the span around it
     if operation in _MODELS:
         return read_model(span)
-    if is_tool(attributes):
+    if operation == "execute_tool" and attributes.get("gen_ai.tool.name") != _MERGED:
         return _tool(span)
     if operation in AGENTS:
         attributes = with_details(span)
@@ -100,12 +102,15 @@ def _tool(span: SpanData) -> ToolSpan:
             arguments = details.get("content", ABSENT)
         elif name == _CHOICE and result is ABSENT:
             result = last_text([_message("tool", details)])
+    tool, call_id = attributes.get("gen_ai.tool.name"), attributes.get("gen_ai.tool.call.id")
+    if isinstance(result, str) and result.startswith("content="):
+        result = tool_message_text(result)
     fields = (
         run_info(attributes),
-        text(attributes.get("gen_ai.tool.name")) or span.name.removeprefix("execute_tool "),
+        (text(tool) if type(tool) is not str else tool) or span.name.removeprefix("execute_tool "),
         parsed(arguments),
-        text(attributes.get("gen_ai.tool.call.id")),
-        tool_result(span, tool_message_text(result)),
+        text(call_id) if type(call_id) is not str else call_id or None,
+        tool_result(span, result) if span.failed else made(CallResult, (result, False)),
         span.failed and not control_flow(span),
     )
     return made(ToolSpan, fields)
@@ -113,18 +118,21 @@ def _tool(span: SpanData) -> ToolSpan:
 
 def read_model(span: SpanData) -> ModelSpan:
     """A model call: its tool calls, its tokens, and the answers that it was shown."""
-    attributes = with_details(span)
+    attributes = with_details(span) if span.events else span.attributes
     shown, said = messages(attributes.get(_INPUT)) or (), messages(attributes.get(_OUTPUT))
     calls = None
     if said is not None:
-        asked = _output_tools(attributes)
-        calls = tuple([call for call in calls_in(said) if call.name not in asked])
+        calls = tuple(calls_in(said))
+        if "model_request_parameters" in attributes:
+            asked = _output_tools(attributes)
+            calls = tuple([call for call in calls if call.name not in asked])
+    model = attributes.get("gen_ai.request.model") or attributes.get("gen_ai.response.model")
     fields = (
-        run_info(attributes, task_in(shown)),
+        run_info(attributes, task_in(shown) if shown else None),
         calls,
         _tokens(attributes),
-        tuple(answers_in(shown)),
-        text(attributes.get("gen_ai.request.model") or attributes.get("gen_ai.response.model")),
+        tuple(answers_in(shown)) if shown else (),
+        text(model) if type(model) is not str else model or None,
         span.failed,
     )
     return made(ModelSpan, fields)
@@ -132,9 +140,15 @@ def read_model(span: SpanData) -> ModelSpan:
 
 def run_info(attributes: Attributes, task: str | None = None) -> RunInfo:
     """Agent, conversation and labels."""
-    agent = text(attributes.get("gen_ai.agent.name"))
-    conversation = text(attributes.get("gen_ai.conversation.id"))
-    return made(RunInfo, (agent, conversation, task, labels(attributes)))
+    agent = attributes.get("gen_ai.agent.name")
+    conversation = attributes.get("gen_ai.conversation.id")
+    fields = (
+        None if agent is None else text(agent),
+        None if conversation is None else text(conversation),
+        task,
+        _NO_LABELS if LABEL_KEYS.isdisjoint(attributes) else labels(attributes),
+    )
+    return made(RunInfo, fields)
 
 
 def tool_result(span: SpanData, outcome: object) -> CallResult:
@@ -219,14 +233,17 @@ def _tokens(attributes: Attributes) -> int | None:
             "gen_ai.usage.output_tokens", attributes.get("gen_ai.usage.completion_tokens")
         ),
     )
-    counted = [number for number in map(integer, counts) if number is not None]
+    counted = [
+        number
+        for given in counts
+        if given is not None
+        and (number := given if type(given) is int else integer(given)) is not None
+    ]
     return sum(counted) if counted else None
 
 
 def _output_tools(attributes: Attributes) -> set[str]:
     """pydantic-ai: tools that carry the form of the final answer are not actions."""
-    if "model_request_parameters" not in attributes:
-        return set()
     tools = mapping(attributes["model_request_parameters"]).get("output_tools")
     if not isinstance(tools, list):
         return set()
@@ -237,4 +254,42 @@ def _encloses(attributes: Attributes) -> bool:
     return attributes.get(OPERATION) in AGENTS
 
 
-CONVENTION: Final = Convention("OpenTelemetry GenAI", frozenset({OPERATION}), _encloses, _read)
+_CAPTURE: Final = (
+    "set OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY and "
+    "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental"
+)
+_SENSITIVE: Final = (
+    "set SEMANTICKERNEL_EXPERIMENTAL_GENAI_ENABLE_OTEL_DIAGNOSTICS_SENSITIVE=true and export "
+    "log records"
+)
+
+CONVENTION: Final = Convention(
+    name="OpenTelemetry GenAI",
+    markers=frozenset({OPERATION}),
+    encloses=_encloses,
+    read=_read,
+    contents=("gen_ai.", "pydantic_ai.", "agent_", "tool_"),
+    looks_alike=("gen_ai.",),
+    announces={OPERATION: AGENTS},
+    hints={
+        "opentelemetry.instrumentation.genai.": _CAPTURE,
+        "opentelemetry.instrumentation.openai_v2": _CAPTURE,
+        "opentelemetry.instrumentation.google_genai": _CAPTURE,
+        "opentelemetry.instrumentation.vertexai_v2": _CAPTURE,
+        "opentelemetry.util.genai": _CAPTURE,
+        "pydantic-ai": "use InstrumentationSettings(include_content=True)",
+        "agent_framework": "set ENABLE_SENSITIVE_DATA=true",
+        "semantic_kernel.": _SENSITIVE,
+        "azure.ai.": "set AZURE_TRACING_GEN_AI_CONTENT_RECORDING_ENABLED=true",
+        "strands.": "set OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental",
+    },
+    shown=f"`{OPERATION}`; contents in attributes, or in events of the span",
+    written_by="pydantic-ai, Google ADK, Strands, AutoGen, Microsoft Agent Framework, OpenLIT, "
+    "the AI SDK 7, OpenTelemetry's instrumentations",
+    wraps=("strands.telemetry.tracer", "autogen SingleThreadedAgentRuntime", "openai_agents"),
+    agent_names=("gen_ai.agent.name", "agent_name"),
+    copied=(
+        *("gen_ai.conversation.", "gen_ai.agent.id", "gen_ai.agent.version"),
+        *("gen_ai.event.start_time", "gen_ai.event.end_time"),
+    ),
+)

@@ -111,4 +111,15 @@ def _encloses(attributes: Attributes) -> bool:
     return attributes.get(_TYPE) == "DEFAULT"
 
 
-CONVENTION: Final = Convention("Laminar", frozenset({_TYPE}), _encloses, _read)
+CONVENTION: Final = Convention(
+    name="Laminar",
+    markers=frozenset({_TYPE}),
+    encloses=_encloses,
+    read=_read,
+    contents=("lmnr.",),
+    looks_alike=("lmnr.span.",),
+    announces={},
+    hints={},
+    shown=f"`{_TYPE}`",
+    written_by="Laminar's SDK, which OpenHands uses",
+)

@@ -147,4 +147,15 @@ def _encloses(attributes: Attributes) -> bool:
     return str(attributes.get(_TYPE)).lower() in _AGENTS
 
 
-CONVENTION: Final = Convention("Langfuse", frozenset({_TYPE}), _encloses, _read)
+CONVENTION: Final = Convention(
+    name="Langfuse",
+    markers=frozenset({_TYPE}),
+    encloses=_encloses,
+    read=_read,
+    contents=("langfuse.",),
+    looks_alike=("langfuse.observation.",),
+    announces={_TYPE: ("agent",)},
+    hints={},
+    shown=f"`{_TYPE}`",
+    written_by="Langfuse's SDK and decorators",
+)

@@ -111,4 +111,15 @@ def _encloses(attributes: Attributes) -> bool:
     return attributes.get(_KIND) == "chain"
 
 
-CONVENTION: Final = Convention("LangSmith", frozenset({_KIND}), _encloses, _read)
+CONVENTION: Final = Convention(
+    name="LangSmith",
+    markers=frozenset({_KIND}),
+    encloses=_encloses,
+    read=_read,
+    contents=("langsmith.",),
+    looks_alike=("langsmith.span.",),
+    announces={},
+    hints={},
+    shown=f"`{_KIND}`",
+    written_by="LangSmith's export over OpenTelemetry",
+)

@@ -25,21 +25,8 @@ from tidegauge.foreign_spans.span import (
 )
 
 _PROVIDERS: Final = (
-    "anthropic",
-    "azure",
-    "azure_ai",
-    "bedrock",
-    "deepseek",
-    "gemini",
-    "groq",
-    "hosted_vllm",
-    "mistral",
-    "ollama",
-    "openai",
-    "openrouter",
-    "together_ai",
-    "vertex_ai",
-    "xai",
+    *("anthropic", "azure", "azure_ai", "bedrock", "deepseek", "gemini", "groq", "hosted_vllm"),
+    *("mistral", "ollama", "openai", "openrouter", "together_ai", "vertex_ai", "xai"),
 )
 _SHOWN: Final = ("messages", "input", "contents")
 _SAID: Final = ("choices", "content", "output", "candidates")
@@ -90,4 +77,17 @@ def _encloses(attributes: Attributes) -> bool:
     return False
 
 
-CONVENTION: Final = Convention("LiteLLM", _MARKERS, _encloses, _read, "litellm", contents=_MARKERS)
+CONVENTION: Final = Convention(
+    name="LiteLLM",
+    markers=_MARKERS,
+    encloses=_encloses,
+    read=_read,
+    contents=("llm.",),
+    looks_alike=("llm.",),
+    announces={},
+    hints={},
+    shown="`llm.PROVIDER.messages`",
+    written_by="its callback `otel`",
+    scope="litellm",
+    content_markers=_MARKERS,
+)

@@ -89,5 +89,16 @@ def _encloses(attributes: Attributes) -> bool:
 
 
 CONVENTION: Final = Convention(
-    "Logfire", frozenset({_TEMPLATE}), _encloses, _read, "logfire.openai_agents"
+    name="Logfire",
+    markers=frozenset({_TEMPLATE}),
+    encloses=_encloses,
+    read=_read,
+    contents=("logfire.",),
+    looks_alike=(),
+    announces={},
+    hints={},
+    shown=f"`{_TEMPLATE}`, of the OpenAI Agents SDK",
+    written_by="`logfire.instrument_openai_agents()`",
+    scope="logfire.openai_agents",
+    wraps=("openai_agents",),
 )

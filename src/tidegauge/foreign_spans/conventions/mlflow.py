@@ -117,4 +117,15 @@ def _encloses(attributes: Attributes) -> bool:
     return json_value(attributes.get(_TYPE)) in _AGENTS
 
 
-CONVENTION: Final = Convention("MLflow", frozenset({_TYPE}), _encloses, _read)
+CONVENTION: Final = Convention(
+    name="MLflow",
+    markers=frozenset({_TYPE}),
+    encloses=_encloses,
+    read=_read,
+    contents=("mlflow.",),
+    looks_alike=(_TYPE,),
+    announces={_TYPE: ("AGENT", '"AGENT"')},
+    hints={},
+    shown=f"`{_TYPE}`",
+    written_by="autolog and decorators",
+)

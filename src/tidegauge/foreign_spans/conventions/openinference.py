@@ -245,4 +245,32 @@ def _encloses(attributes: Attributes) -> bool:
     return attributes.get(_KIND) in _AGENTS
 
 
-CONVENTION: Final = Convention("OpenInference", frozenset({_KIND}), _encloses, _read)
+_HIDDEN: Final = (
+    "unset OPENINFERENCE_HIDE_INPUTS, OPENINFERENCE_HIDE_OUTPUTS, "
+    "OPENINFERENCE_HIDE_INPUT_MESSAGES and OPENINFERENCE_HIDE_OUTPUT_MESSAGES"
+)
+_BY_ITSELF: Final = (
+    "functions that the client calls by itself are in no span; use "
+    "opentelemetry-instrumentation-google-genai, or disable automatic_function_calling"
+)
+
+CONVENTION: Final = Convention(
+    name="OpenInference",
+    markers=frozenset({_KIND}),
+    encloses=_encloses,
+    read=_read,
+    contents=(
+        *("openinference.", "llm.", "agent.", "agent_", "tool.", "tool_"),
+        *("crew_", "task_", "smolagents."),
+    ),
+    looks_alike=("llm.",),
+    announces={_KIND: ("AGENT",)},
+    hints={
+        "openinference.": _HIDDEN,
+        "openinference.instrumentation.google_genai": _BY_ITSELF,
+    },
+    shown=f"`{_KIND}`",
+    written_by="Arize Phoenix's instrumentations",
+    wraps=("openai_agents", "google_adk", "crewai", "autogen_agentchat"),
+    agent_names=("agent.name",),
+)

@@ -159,4 +159,19 @@ def _encloses(attributes: Attributes) -> bool:
     return attributes.get(_KIND) in _AGENTS
 
 
-CONVENTION: Final = Convention("OpenLLMetry", frozenset({_KIND, _WORKFLOW}), _encloses, _read)
+_CONTENTS: Final = "set TRACELOOP_TRACE_CONTENT=true"
+
+CONVENTION: Final = Convention(
+    name="OpenLLMetry",
+    markers=frozenset({_KIND, _WORKFLOW}),
+    encloses=_encloses,
+    read=_read,
+    contents=("traceloop.", "gen_ai.", "llm."),
+    looks_alike=("llm.",),
+    announces={_KIND: ("agent", "workflow")},
+    hints={"opentelemetry.instrumentation.": _CONTENTS, "traceloop.": _CONTENTS},
+    shown=f"`{_KIND}`, `{_WORKFLOW}`",
+    written_by="Traceloop's instrumentations",
+    wraps=("openai_agents", "crewai"),
+    agent_names=("agent.name", "traceloop.entity.name"),
+)

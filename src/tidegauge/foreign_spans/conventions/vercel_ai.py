@@ -123,5 +123,18 @@ def _encloses(attributes: Attributes) -> bool:
 
 
 CONVENTION: Final = Convention(
-    "Vercel AI SDK 5 and 6", frozenset({_OPERATION}), _encloses, _read, in_tools=True
+    name="Vercel AI SDK 5 and 6",
+    markers=frozenset({_OPERATION}),
+    encloses=_encloses,
+    read=_read,
+    contents=("ai.",),
+    looks_alike=("ai.",),
+    announces={},
+    hints={
+        "ai": "set recordInputs and recordOutputs to true in the telemetry settings of the AI SDK"
+    },
+    shown=f"`{_OPERATION}`",
+    written_by="`experimental_telemetry`",
+    in_tools=True,
+    copied=("ai.telemetry.metadata",),
 )

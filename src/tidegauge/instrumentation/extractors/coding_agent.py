@@ -77,13 +77,14 @@ class CodingAgent:
 
     def uses(self, call: Call) -> Iterable[Identity]:
         """The file or folder of the call."""
-        return self._files.uses(_in_one_form(call))
+        return self._files.uses(_in_one_form(call, arguments_of(call)))
 
     def observe(self, call: Call, result: CallResult) -> Observation | None:
         """Where the call stands, what it shows, and what is done."""
         if result.outcome is ABSENT:
             return None
-        plain = _in_one_form(call)
+        arguments = arguments_of(call)
+        plain = _in_one_form(call, arguments)
         output = printed(result.outcome)
         if _ran_tests(plain):
             share = share_passed(text_of(output))
@@ -91,23 +92,25 @@ class CodingAgent:
                 return Observation(progress=share)
         if result.error:
             return None
-        if isinstance(arguments_of(call), Mapping):  # text is a command or a patch
-            tasks = _numbered_task(call, output) or _TODO_LIST.observe(call, result)
+        if isinstance(arguments, Mapping):  # text is a command or a patch
+            tasks = None
+            if call.action in ("TaskCreate", "TaskUpdate"):
+                tasks = _numbered_task(call.action, arguments, output)
+            tasks = tasks or _TODO_LIST.observe(call, result)
             if tasks is not None:
                 return tasks
         seen = self._files.observe(plain, CallResult(output))
         if seen is None and not _edits(plain):
             return None
-        news = (_news(call, output),)
+        news = (_news(call.action, arguments, output),)
         return Observation(achieved=news) if seen is None else seen._replace(achieved=news)
 
 
 _TODO_LIST: Final = TodoList()
 
 
-def _in_one_form(call: Call) -> Call:
+def _in_one_form(call: Call, given: Mapping[str, object] | str) -> Call:
     """The call with its command as ``command``, its patch as ``path`` and ``content``."""
-    given = arguments_of(call)
     patch = first_text(given, _PATCHES, fits=lambda text: _PATCH in text)
     if patch is not None:
         paths = _PATCHED.findall(patch[:TEXT_LIMIT])
@@ -164,18 +167,17 @@ def _edits(call: Call) -> bool:
     return command is not None and changes_files(command)
 
 
-def _news(call: Call, output: object) -> Identity:
+def _news(action: str, arguments: Mapping[str, object] | str, output: object) -> Identity:
     """A call with its result: the same one again is no news."""
-    arguments = text_of(arguments_of(call), keys=True)
-    return ("done", text_digest(f"{call.action}\0{arguments}\0{text_of(output)}"))
+    given = text_of(arguments, keys=True)
+    return ("done", text_digest(f"{action}\0{given}\0{text_of(output)}"))
 
 
-def _numbered_task(call: Call, output: object) -> Observation | None:
+def _numbered_task(
+    action: str, arguments: Mapping[str, object], output: object
+) -> Observation | None:
     """A task of Claude Code's ``TaskCreate`` and ``TaskUpdate``, which have it by its number."""
-    arguments = arguments_of(call)
-    if not isinstance(arguments, Mapping) or call.action not in ("TaskCreate", "TaskUpdate"):
-        return None
-    if call.action == "TaskCreate":
+    if action == "TaskCreate":
         shown = output.get("task") if isinstance(output, Mapping) else None
         match = _TASK_NUMBER.search(text_of(output))
         printed_number = match[1] if match else None
@@ -186,7 +188,7 @@ def _numbered_task(call: Call, output: object) -> Observation | None:
     if not isinstance(number, str | int):
         return None
     entry = {"id": f"#{number}", "status": status}
-    return _TASKS_BY_NUMBER.observe(Call(call.action, {"tasks": [entry]}), CallResult())
+    return _TASKS_BY_NUMBER.observe(Call(action, {"tasks": [entry]}), CallResult())
 
 
 _TASKS_BY_NUMBER: Final = TodoList(names_by="id")

@@ -150,12 +150,12 @@ class Files:
             use = file_use(line)
             prose = use is not None and use.kind == "read" and not is_file(use.path)
             return None if prose else use
-        folder = first_text(arguments, self.folder_arguments)
-        path = first_text(arguments, self.path_arguments)
         if searches(arguments) and _EDITS.isdisjoint(arguments):
             return FileUse("search", "")
+        path = first_text(arguments, self.path_arguments)
         if path is not None:
             return FileUse("read", path)
+        folder = first_text(arguments, self.folder_arguments)
         if folder is not None:
             return FileUse("list", folder)
         command = first_text(arguments, self.command_arguments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -11,7 +11,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span
 
 from tidegauge.errors import RunStopped
-from tidegauge.events import ABSENT, CallResult, RunOutcome
+from tidegauge.events import ABSENT, CallResult, RunOutcome, made
 from tidegauge.instrumentation.langchain.body_context import BodyContext
 from tidegauge.instrumentation.langchain.control_flow import STOP
 from tidegauge.instrumentation.langchain.parsing import (
@@ -27,14 +27,14 @@ from tidegauge.instrumentation.langchain.parsing import (
 from tidegauge.runs.call_groups import CallGroup
 from tidegauge.runs.open_run import (
     CurrentRun,
+    SharedRun,
     current_run,
     find_current_run,
     next_order,
 )
 from tidegauge.runs.recorder import RecordedRun
 from tidegauge.runs.run_map import RunScope
-from tidegauge.runs.shared_run import SharedRun
-from tidegauge.runs.task_attempts import Attempts
+from tidegauge.runs.task_attempts import Attempts, FirstTurns
 from tidegauge.runs.turn_calls import TurnCall
 from tidegauge.runs.turns import TurnTracker
 from tidegauge.safety.guard import guarded
@@ -74,7 +74,8 @@ SEQUENCE: Final = "RunnableSequence"
 
 ANSWERING: Final = "model"
 """The node of ``create_agent`` that asks the model. It answers structured output by itself."""
-_AGENT: Final = "tidegauge_agent"
+AGENT: Final = "tidegauge_agent"
+"""Name in the metadata of chains: the agent that they are in, by the application."""
 
 
 class ModelCall(NamedTuple):
@@ -111,7 +112,7 @@ class Choice(NamedTuple):
 
     answer: ModelAnswer
     node: object
-    attempts: Attempts | None
+    attempts: Attempts | FirstTurns | None
     chooser: Callable[[], AgentRun] | None
     piped: bool = False
     waits: bool = False
@@ -129,6 +130,10 @@ class AgentRun:
         shows_contents: whether contents are put on its spans.
         turns: tracks its turns and their calls.
         metadata: what came with its root chain.
+        agent_label: name of its agent by the application, as its metadata have it.
+        agent_name: its name by ``create_agent``, as its metadata have it.
+        asking: names of the nodes that ask its model.
+        last_chooser: callback id of the chain that chose last, if another one chose before; else 0.
         identity: distinguishes its agent from one that is invoked inside it.
         models: its open model calls, by callback id; a branch has those of the run around it, too.
         tools: its open tool calls, by callback id.
@@ -167,13 +172,15 @@ class AgentRun:
     __slots__ = (
         "_asked_again",
         "_chosen",
-        "_model_nodes",
         "_order",
         "_rejected",
         "_rewritten",
         "_stopped",
         "_success",
+        "agent_label",
+        "agent_name",
         "around",
+        "asking",
         "blockable",
         "branch",
         "call",
@@ -191,6 +198,7 @@ class AgentRun:
         "interrupted",
         "interrupted_tasks",
         "key",
+        "last_chooser",
         "last_seen",
         "metadata",
         "models",
@@ -246,11 +254,12 @@ class AgentRun:
         self.open_ids: OrderedDict[int, None] = OrderedDict()
         self.choices: dict[int, Choice] = {}
         self._rejected: frozenset[str] = frozenset()  # calls that were no valid structured output
+        self.last_chooser = 0
         self._chosen: list[tuple[int, Choice]] = []  # the last two, and the chains that made them
         self._rewritten: set[str] = set()  # nodes whose calls another node has replaced
         self.node_steps = self.node_spans = False
         self._asked_again = 0  # model calls since the run was stopped
-        self._model_nodes: set[str] = set()
+        self.asking: set[str] = set()
         self.shared: SharedRun | None = None
         self._stopped = False  # whether a stop was given to what ends the graph
         self.used: set[str] = set()
@@ -260,21 +269,13 @@ class AgentRun:
         self.root = root.int
         self.metadata = metadata
         self.identity = agent_identity(metadata)
-        self.span = self.recorded.span if self.recorded.owns_span else None
-        self.traced = self.recorded.calls_wanted
-        self.shows_contents = self.recorded.shows_contents
+        self.agent_label, self.agent_name = metadata.get(AGENT), metadata.get(AGENT_NAME)
+        spans = self.recorded.spans
+        self.span = spans.span if spans.owns_span else None
+        self.traced, self.shows_contents = spans.calls_wanted, spans.shows_contents
         self.interrupted = False
         self.checkpoint: str | None = None
         self._order = next_order()
-
-    @property
-    def model_nodes(self) -> list[str]:
-        """The names of the nodes that ask its model."""
-        return sorted(self._model_nodes)
-
-    @model_nodes.setter
-    def model_nodes(self, names: Sequence[str]) -> None:
-        self._model_nodes = set(names)
 
     @property
     def unique(self) -> bool:
@@ -304,10 +305,6 @@ class AgentRun:
         """Its graph continues, in another invocation.
 
         Args:
-            root: callback id of the new root chain.
-            metadata: what came with it.
-            context: parent of the new span; ``None`` takes the caller's current context.
-            success: says whether the task was solved.
             ends_itself: it is graceful also where it has no middleware.
         """
         self._success = success
@@ -321,12 +318,7 @@ class AgentRun:
         self._enter(root, metadata)
 
     def try_again(self, root: UUID, metadata: Mapping[str, Any]) -> None:
-        """It failed, and the next attempt of its task continues it.
-
-        Args:
-            root: callback id of its new root chain.
-            metadata: what came with it.
-        """
+        """It failed, and the next attempt of its task continues it."""
         if not self.branch:
             self._leave_models()
             self.models.clear()
@@ -368,23 +360,7 @@ class AgentRun:
 
     def is_same_agent(self, metadata: Mapping[str, Any]) -> bool:
         """Whether a chain with this metadata is part of this run's agent."""
-        known = self.metadata
-        given, named = metadata.get(_AGENT), metadata.get(AGENT_NAME)
-        if given is known.get(_AGENT) and named is known.get(AGENT_NAME):
-            return True  # inherited, as nearly always
         return agent_identity(metadata) == self.identity
-
-    def enter_node(self, metadata: Mapping[str, Any]) -> None:
-        """A chain begins; in a graph's node that asks the model, that is a new turn.
-
-        Raised here, and not at the model call, a stop leaves no callback of that call half done:
-        LangChain's async manager has then made coroutines for the other handlers already, which
-        it would never await.
-        """
-        node = metadata.get("langgraph_node")
-        if node is not None and label(node) in self._model_nodes:
-            self.turns.next_turn()
-            self.enforce()
 
     def next_turn(self, messages: object) -> None:
         """The model is asked again: the turns before are over.
@@ -404,7 +380,7 @@ class AgentRun:
             )
         for call in self.turns.next_turn(answers):
             if self.traced and call.result is not None:
-                self.recorded.answered_tool(
+                self.recorded.spans.answered_tool(
                     call.name,
                     call_id=call.id,
                     signals=call.turn.signals,
@@ -417,20 +393,24 @@ class AgentRun:
 
         Args:
             messages: what it is shown; only the answers at their end are looked at.
-            metadata: what came with the model call.
         """
-        node = label(metadata.get("langgraph_node"))
-        if node is not None and len(self._model_nodes) < _MAX_MODEL_NODES:
-            self._model_nodes.add(node)
+        node = metadata.get("langgraph_node")
+        if type(node) is not str:
+            node = label(node)
+        if node is not None and len(self.asking) < _MAX_MODEL_NODES:
+            self.asking.add(node)
         if self.recorded.nudge is not None and not self.watched_only:
-            self.recorded.without_delivery(_NO_NUDGE)
+            self.recorded.warn(_NO_NUDGE)
         self.continues = False
-        self.next_turn(messages)
-        if self.ends_itself and self.recorded.decision.stop:
-            self._asked_again += 1
-            if self._asked_again > 1:
-                self.recorded.without_end(_NO_END)
-        self.enforce()
+        turns = self.turns
+        if turns._open.turns or turns._loose is not None or self._rejected:
+            self.next_turn(messages)
+        if self.recorded.decision.action == "stop":
+            if self.ends_itself:
+                self._asked_again += 1
+                if self._asked_again > 1:
+                    self.recorded.warn(_NO_END)
+            self.enforce()
 
     def leave_model(self, key: int) -> ModelCall | None:
         """A model call is over. It began in the run around it, if it became a run meanwhile."""
@@ -447,8 +427,10 @@ class AgentRun:
         answer: ModelAnswer,
         call: ModelCall,
         chain: int,
-        attempts: Attempts | None,
-        chooser: Callable[[], AgentRun] | None,
+        attempts: Attempts | FirstTurns | None = None,
+        chooser: Callable[[], AgentRun] | None = None,
+        *,
+        alone: bool = True,
     ) -> None:
         """The model chose calls: a step. None of them runs yet.
 
@@ -457,21 +439,20 @@ class AgentRun:
         is not issued. In a sequence, the calls are structured output if a parser comes next.
 
         Args:
-            answer: the model's answer.
-            call: the model call.
-            chain: callback id of the chain that made the model call.
-            attempts: those of the task that it is in; ``None``, it is in none.
             chooser: opens the branches that it is in, and gives the run whose step it is; ``None``,
                 it is in none, and the step is of this run.
+            alone: whether it is in none now.
         """
-        choice = Choice(answer, call.node, attempts, chooser, call.piped)
-        self._chosen = [*self._chosen[-1:], (chain, choice)]
+        choice = made(Choice, (answer, call.node, attempts, chooser, call.piped, False))
+        before = self._chosen[-1:]
+        self._chosen = [*before, (chain, choice)]
+        self.last_chooser = chain if before else 0
         if self._rewritten and _node_name(call.node) in self._rewritten:
             for waiting in [key for key, one in self.choices.items() if one.waits]:
                 self.settle(waiting)  # nothing has replaced them
             # Spent, whatever becomes of the calls: the next step has the tokens.
             self.turns.add_tokens(answer.tokens)
-            spent = answer._replace(response=ModelResponse())
+            spent = answer._replace(response=ModelResponse(), tokens=None)
             self.choices[chain] = choice._replace(answer=spent, waits=True)
             return
         if call.piped:
@@ -484,11 +465,9 @@ class AgentRun:
                     self.settle(chain)  # the model is asked again in the same node
                     self.choices[chain] = choice
                     return
-        self._choose(choice).enforce(len(answer.calls))
-
-    def may_leave(self, chain: int) -> bool:
-        """Whether a chain that ends is a node in which the model chose something."""
-        return chain in self.choices or (len(self._chosen) > 1 and self._chosen[1][0] == chain)
+        run = self._choose(choice, alone=alone)
+        if run.recorded.decision.action == "stop":
+            run.enforce(len(answer.calls))
 
     def leave_node(self, chain: int, output: object) -> None:
         """A chain ends: it may be a node that says what calls are, or replaces those of another.
@@ -496,12 +475,8 @@ class AgentRun:
         A node that checks what another has chosen may put its own message into that one's place
         (same id). The calls that were there never run, and are no step. That is known when it
         happens, after the calls were chosen: from then on, those of the same node wait.
-
-        Args:
-            chain: its callback id.
-            output: what it returns.
         """
-        if len(self._chosen) > 1 and self._chosen[1][0] == chain:
+        if self.last_chooser == chain and len(self._chosen) > 1:
             (before, choice), _ = self._chosen
             answer = choice.answer
             ids = frozenset([call.id for call in answer.calls])
@@ -527,10 +502,6 @@ class AgentRun:
     def settle(self, chain: int, by: NodeAnswer = NodeAnswer()) -> int:  # noqa: B008 -- immutable
         """It is known what the calls are that were chosen in a chain: structured output or a step.
 
-        Args:
-            chain: its callback id.
-            by: what its node made of the calls.
-
         Returns:
             How many calls are a step.
         """
@@ -550,12 +521,7 @@ class AgentRun:
         return len(answer.calls)
 
     def settle_piped(self, chain: int, name: object) -> None:
-        """What comes next in a sequence begins: a parser, or anything else.
-
-        Args:
-            chain: callback id of the sequence.
-            name: name of what begins.
-        """
+        """What comes next in a sequence begins: a parser, or anything else."""
         choice = self.choices.get(chain)
         if choice is None or not choice.piped:
             return
@@ -571,8 +537,6 @@ class AgentRun:
         Args:
             messages: what the model is shown; only the answers at their end are looked at.
         """
-        if not self.choices:
-            return
         answered = {call_id for call_id, _ in tool_answers(messages)}
         for chain, choice in list(self.choices.items()):
             if any(call.id in answered for call in choice.answer.calls):
@@ -586,11 +550,11 @@ class AgentRun:
             if not choice.waits and any(call.name == name for call in choice.answer.calls):
                 self.settle(chain)
 
-    def _choose(self, choice: Choice) -> AgentRun:
+    def _choose(self, choice: Choice, *, alone: bool = False) -> AgentRun:
         """Issue calls. Returns the run whose step they are."""
         answer, node, attempts, chooser, *_ = choice
-        run = self if chooser is None else chooser()
-        if run.recorded.decision.stop and run.refuses:
+        run = self if alone or chooser is None else chooser()
+        if run.recorded.decision.action == "stop" and run.refuses:
             return run  # the calls are no step
         if not run.blockable and run.recorded.must_block:
             run.recorded.without_blocking(_NO_BLOCK)
@@ -623,11 +587,7 @@ class AgentRun:
         return not self.watched_only and (self.blockable or not self.graceful)
 
     def enforce(self, calls: int = 0) -> None:
-        """Raise the deliberate stop, unless the middleware ends the run gracefully.
-
-        Args:
-            calls: how many calls the stop refuses.
-        """
+        """Raise the deliberate stop, unless the middleware ends the run gracefully."""
         if self.recorded.decision.action == "stop" and not self.watched_only and not self.graceful:
             self._stopped = True
             self.recorded.enforce(STOP, calls=calls)
@@ -635,12 +595,7 @@ class AgentRun:
     def as_current(
         self, tool: TurnCall | None, attempts: Callable[[], Attempts | None]
     ) -> CurrentRun:
-        """The run as the current one of code inside it.
-
-        Args:
-            tool: the tool call that the code is in; ``None``, it is in none.
-            attempts: finds those of the task that the caller is in.
-        """
+        """The run as the current one of code inside it."""
         shared = self.shared
         if shared is None:
             shared = self.shared = SharedRun(self.recorded, self.turns, self.enforce, attempts)
@@ -659,8 +614,6 @@ class AgentRun:
         """A node of its graph begins, which is a step; see ``TurnTracker.gather``.
 
         Args:
-            name: its name.
-            node: what distinguishes it.
             inputs: of a task its arguments, which are its own. Those of a node are all of the
                 state, with what has gathered there: they would make every step a new one.
         """
@@ -672,23 +625,18 @@ class AgentRun:
             self.turns.withdraw(call)  # it does not run
             raise
         if self.traced:
-            call.span = self.recorded.start_tool(name, arguments=arguments)
+            call.span = self.recorded.spans.start_tool(name, arguments=arguments)
         return call
 
     def end_node(self, call: TurnCall, result: CallResult) -> None:
         """A node has ended."""
         if self.traced:
             failure = CallFailure.of(result, "node_error")
-            self.recorded.end_tool(call.span, result=result.outcome, error=failure)
+            self.recorded.spans.end_tool(call.span, result=result.outcome, error=failure)
         self.turns.end(call, result, raised=bool(result.error))
 
     def answer(self, result: CallResult, *, raised: bool = False) -> None:
-        """Report its result to the run around it, when it is a step of that run.
-
-        Args:
-            result: what it returned.
-            raised: it raised an exception, and may be tried again.
-        """
+        """Report its result to the run around it, when it is a step of that run."""
         if self.call is not None and self.around is not None:
             done = self.turns.done
             self.around.run.turns.end(self.call, result, raised=raised, arguments=done)

@@ -16,6 +16,7 @@ it, it is as if the context before were still current:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -27,11 +28,13 @@ from opentelemetry.trace import INVALID_SPAN, Span, set_span_in_context
 _SPAN: Final = next(iter(set_span_in_context(INVALID_SPAN, Context())))
 _RUN: Final = otel_context.create_key("tidegauge-langchain-run")
 _NO_CALLER: Final = object()
+_new: Final[Callable[[type[BodyContext]], BodyContext]] = dict.__new__
+"""Makes a context without calling its ``__init__``: at every model call and tool call."""
 
 # OpenTelemetry's variable, which costs less than its functions. Where another library keeps the
 # current context in other ways, ours goes nowhere.
 _NO_CONTEXT: Final = Context()
-_current: Final[ContextVar[Context]] = getattr(
+current_context: Final[ContextVar[Context]] = getattr(
     otel_context.attach(otel_context.get_current()),
     "var",
     ContextVar("tidegauge_no_context", default=_NO_CONTEXT),
@@ -82,24 +85,26 @@ def enter_chain(span: Span) -> None:
     Args:
         span: the span of the run.
     """
-    current = _current.get()
+    current = current_context.get()
     if type(current) is BodyContext and current.span is span:
         return  # inherited, as nearly always
     before = _effective(current)
     if before.get(_RUN) is not span:
         context = BodyContext(before, span, var_child_runnable_config.get())
         dict.__setitem__(context, _RUN, span)
-        _current.set(context)
+        current_context.set(context)
     elif before is not current:  # the body must not inherit a tool that its caller called before
-        _current.set(before)
+        current_context.set(before)
 
 
 def enter_tool(span: Span) -> None:
     """A tool is about to run: its span is current in it."""
-    before, caller = _current.get(), var_child_runnable_config.get()
+    before, caller = current_context.get(), var_child_runnable_config.get()
     while type(before) is BodyContext and (before.over or before.caller is caller):
         before = before.before
-    _current.set(BodyContext(before, span, caller))
+    context = _new(BodyContext)
+    context.before, context.span, context.caller, context.over = before, span, caller, False
+    current_context.set(context)
 
 
 def enter_model(span: Span) -> BodyContext:
@@ -108,25 +113,32 @@ def enter_model(span: Span) -> BodyContext:
     Returns:
         A context that is over. It begins when the caller has stored it, so that its end is sure.
     """
-    context = BodyContext(_effective(_current.get()), span, _NO_CALLER, True)
-    _current.set(context)
+    before = current_context.get()
+    context = _new(BodyContext)
+    if type(before) is BodyContext and (
+        before.over or var_child_runnable_config.get() is before.caller
+    ):
+        before = _effective(before)
+    context.before = before
+    context.span, context.caller, context.over = span, _NO_CALLER, True
+    current_context.set(context)
     return context
 
 
 def leave_model(context: BodyContext) -> None:
     """A model call is over: its span is current nowhere."""
     context.over = True
-    current = _current.get()
+    current = current_context.get()
     # Other instrumentations make contexts of this one, and may leave them behind.
     if current is context or dict.get(current, _SPAN) is context.span:
-        _current.set(context.before)
+        current_context.set(context.before)
 
 
 def leave(span: Span) -> None:
     """Restore the context before, if it was here that ``span`` was made current."""
-    current = _current.get()
+    current = current_context.get()
     if type(current) is BodyContext and current.span is span:
-        _current.set(current.before)
+        current_context.set(current.before)
 
 
 def _effective(context: Context) -> Context:

@@ -34,12 +34,17 @@ from tidegauge.instrumentation.langchain.agent_run import AgentRun
 from tidegauge.runs.call_groups import CallGroup
 from tidegauge.runs.recorder import RecordedRun
 from tidegauge.runs.run_map import RunScope
-from tidegauge.runs.task_attempts import Attempts, FailedRun
+from tidegauge.runs.task_attempts import MAX_FIRST_TURNS, Attempts, FailedRun, FirstTurns
 from tidegauge.runs.turn_calls import TurnCall
 from tidegauge.values.safe_reading import entry, label, last, part
 
 _SEQUENCE: Final = "seq:step:"
+"""How the tag begins that ``RunnableSequence`` gives to each of its steps, which are all open while
+it streams (``runnables/base.py`` of langchain-core 1.8.3)."""
 _SENT: Final = "__pregel_push"
+"""Where the path of a task begins that ``Send`` started, or that code calls. The last item of the
+path is true for the latter (``pregel/_algo.py`` of langgraph 1.2.24). Of a task that an edge
+started, it begins otherwise and ends with the name of the node."""
 _MAX_CHILDREN: Final = 10_000
 _MAX_PATH: Final = 10
 _MAX_TAGS: Final = 100
@@ -64,7 +69,7 @@ class OpenChain(RunScope[AgentRun]):
         sent: whether it is such a task, started by ``Send``.
         plain: whether it is such a task, started by an edge of the graph.
         parallel: whether the chains that are open in it run beside one another.
-        attempts: those of the task that it belongs to; ``None``, outside of graphs.
+        within: the chain that is the task that it belongs to; ``None``, outside of graphs.
         stop: the stop of what was invoked in it last; ``None``, that was not stopped.
         node: the span of the node that it is, and the run that has it; ``None``, it has no span.
     """
@@ -81,13 +86,17 @@ class OpenChain(RunScope[AgentRun]):
     plain = False
     parallel = False
     fan_out: CallGroup | None = None
-    attempts: Attempts | None = None
+    within: OpenChain | None = None
     stop: RunStopped | None = None
     node: tuple[RecordedRun, Span] | None = None
-    _tasks: dict[str, Attempts] | None = None  # those in it that are open, or may be tried again
+    _attempts: Attempts | None = None  # of the task that it is, once they are asked for
+    _made: FirstTurns  # of the task that it is, before that
+    _over = False  # whether the task that it is is not tried again
+    _tasks: dict[str, OpenChain] | None = None  # those in it that are open, or may be tried again
     _children: dict[int, object]  # open ones, with their tags
     _began = 0  # chains in it that are no tasks
     _order = -1  # among these, or among the tasks of the functional API
+    _own_superstep: int | None = None  # of the task that it is
     _superstep: int | None = None  # of the tasks in it
     _first: str | None = None  # the task that was the first in this superstep
     _counted = False  # whether the tasks in this superstep were counted
@@ -95,31 +104,55 @@ class OpenChain(RunScope[AgentRun]):
 
     @classmethod
     def make(
-        cls,
-        run_id: UUID,
-        name: object,
-        inputs: object,
-        metadata: Mapping[str, Any],
-        run: AgentRun | None,
-        *,
-        parent: OpenChain | None = None,
+        cls, run_id: UUID, name: object, inputs: object, metadata: Mapping[str, Any]
     ) -> OpenChain:
-        """A chain that begins.
-
-        Args:
-            run_id: its callback id.
-            name: its name.
-            inputs: its input.
-            metadata: what came with it.
-            run: the run that it belongs to; ``None``, its own, which is not open yet.
-            parent: the chain that it is invoked in; left out, it is outermost.
-        """
+        """The root chain of a run that is not open yet."""
         chain = made(cls, (None, None))
         chain.key, chain.name, chain.inputs, chain.metadata = run_id.int, name, inputs, metadata
-        chain.run, chain.parent, chain._children = run, parent, {}
+        chain._children = {}
         task = metadata.get("langgraph_checkpoint_ns")
         chain.task = task if type(task) is str else None
         return chain
+
+    @property
+    def attempts(self) -> Attempts | None:
+        """Those of the task that it belongs to; ``None``, outside of graphs.
+
+        Most tasks choose nothing, or are not in question again: they are made when something is to
+        be remembered.
+        """
+        task = self.within
+        if task is None:
+            return None
+        if task._attempts is None:
+            graph = task.parent
+            outer = None if graph is None or graph.within is None else graph.attempts
+            attempts = Attempts(outer, task._own_superstep)
+            attempts.chain = task.key
+            # Calls of one task may begin in several threads at once, also while it ends.
+            attempts = task.__dict__.setdefault("_attempts", attempts)
+            if task._over:
+                attempts.close(failed=False)
+        else:
+            attempts = task._attempts
+        while True:  # others may choose meanwhile
+            try:
+                made_before = task._made.pop(0)
+            except IndexError:
+                return attempts
+            attempts.made(*made_before)
+
+    @property
+    def memory(self) -> Attempts | FirstTurns | None:
+        """What remembers the turns of the task that it belongs to: not yet its attempts, mostly."""
+        task = self.within
+        if task is None:
+            return None
+        graph = task.parent
+        nested = graph is not None and graph.within is not None
+        if nested or task._attempts is not None or len(task._made) >= MAX_FIRST_TURNS:
+            return self.attempts
+        return task._made
 
     @property
     def tool_span(self) -> Span | None:
@@ -162,6 +195,8 @@ class OpenChain(RunScope[AgentRun]):
         while chain.own is None and chain.parent is not None:
             chain = chain.parent
         around, run = chain.parent, cast("AgentRun", self.run)
+        # In a graph of own nodes, the node that asks the model and the one that runs its calls are
+        # two. Were the first a run, the calls would begin outside of it.
         if around is None or not run.branch or not chain.plain or chain.task != self.task:
             return run
         return cast("AgentRun", around.run)
@@ -177,37 +212,74 @@ class OpenChain(RunScope[AgentRun]):
             found = found.parent
         return found is chain
 
-    def begin(self, parent: OpenChain, tags: object) -> None:
+    def begin(
+        self,
+        parent: OpenChain,
+        name: object,
+        inputs: object,
+        metadata: Mapping[str, Any],
+        *,
+        tags: object,
+    ) -> None:
         """It begins in its parent.
 
         Args:
-            parent: its parent.
             tags: LangChain's tags of it, which mark the steps of a sequence.
         """
+        self.name, self.inputs, self.metadata = name, inputs, metadata
+        self.run, self.parent, self._children = parent.run, parent, {}
+        task = metadata.get("langgraph_checkpoint_ns")
+        self.task = task = task if type(task) is str else None
         superstep, children = None, parent._children
         if parent.plain:
             parent._find_siblings()
-        if self.task is not None and self.task != parent.task:
-            superstep = self._begin_task()
-            self._begin_attempt(parent, superstep)
+        if task is not None and task != parent.task:
+            # LangGraph gives each task a checkpoint namespace with the task's id; chains in the
+            # task inherit it. So the first chain with another one than its parent's is the task.
+            path = metadata.get("langgraph_path")
+            if type(path) is tuple and 2 <= len(path) <= _MAX_PATH:
+                superstep = metadata.get("langgraph_step")
+                if type(superstep) is not int:
+                    superstep = None
+                if type(path[0]) is not str or path[0] != _SENT:
+                    self.plain = True
+                elif path[-1] is True:
+                    # The functional API calls one task after the other in one superstep. They are
+                    # no branches because of that, and are told apart like other chains.
+                    self._order, superstep = (path[-2] if type(path[-2]) is int else -1), None
+                else:
+                    self.sent = True
+            self.within, self._own_superstep, self._made = self, superstep, []
+            tasks = parent._tasks
+            if tasks or parent.run.interrupted_tasks:
+                self._begin_attempt(parent)
+            elif tasks is None:
+                parent._tasks = {task: self}
+            else:
+                tasks[task] = self
         else:
-            self.attempts = parent.attempts
-            if self.attempts is not None and self.attempts.failed:
-                self.attempts.caught()
+            self.within = within = parent.within
+            if within is not None and within._attempts is not None and within._attempts.failed:
+                within._attempts.caught()
             self._order = parent._began
             parent._began += 1
         if superstep is not None and superstep == parent._superstep:
-            if self.task != parent._first:
+            # All tasks of a superstep run at once, also if the first is over before the second
+            # begins. The same task begins again if it is tried again.
+            if task != parent._first:
                 parent.parallel = True
         elif not children:
+            # Nothing is open, so what ran at once before is over.
             if parent.fan_out is not None:
                 parent.report_fan_out()
             if parent.parallel or parent._sends:
                 parent.parallel, parent._sends = parent._sends, False
-            parent._superstep, parent._first, parent._counted = superstep, self.task, False
+            parent._superstep, parent._first, parent._counted = superstep, task, False
         if len(children) < _MAX_CHILDREN:
             children[self.key] = tags
         if len(children) > 1 and not parent.parallel:
+            # Open chains run at once, but for a sequence that streams: each of its steps is open,
+            # and has another tag. With equal tags they are of several sequences, or of none.
             steps = [_step_of_sequence(other) for other in tuple(children.values())]
             step = _step_of_sequence(tags)
             alike = steps.count(step) > 1
@@ -224,75 +296,62 @@ class OpenChain(RunScope[AgentRun]):
             if count > 1:
                 graph.parallel = True
 
-    def _begin_task(self) -> int | None:
-        """A task of LangGraph begins. Returns its superstep, in which it begins once."""
-        path, superstep = self.metadata.get("langgraph_path"), self.metadata.get("langgraph_step")
-        if type(path) is not tuple or not 2 <= len(path) <= _MAX_PATH:
-            return None
-        if type(path[0]) is not str or path[0] != _SENT:
-            self.plain = True
-        elif path[-1] is True:  # the functional API: one task after the other in one superstep
-            self._order = path[-2] if type(path[-2]) is int else -1
-            return None
-        else:
-            self.sent = True
-        return superstep if type(superstep) is int else None
+    def _begin_attempt(self, graph: OpenChain) -> None:
+        """A task begins where others are open, or were interrupted: the first time, or again.
 
-    def _begin_attempt(self, graph: OpenChain, superstep: int | None) -> None:
-        """A task of a graph begins, for the first time or again.
-
-        After a timeout, it may begin again before the end of its last attempt is reported. After an
-        interrupt, it begins again when its graph is resumed.
+        LangGraph runs the same task again (``pregel/_retry.py`` of langgraph 1.2.24), so its
+        checkpoint namespace is the same. After a timeout, it may begin again before the end of its
+        last attempt is reported. After an interrupt, it begins again when its graph is resumed, and
+        is the same task: the ids of tasks are made of that of the checkpoint.
         """
         task = self.task or ""
-        tasks: dict[str, Attempts] = graph.__dict__.setdefault("_tasks", {})
-        attempts = tasks.get(task)
-        if attempts is None:
-            if tasks and superstep is not None:
-                graph._close_tasks(superstep, failed=False)
+        tasks: dict[str, OpenChain] = graph.__dict__.setdefault("_tasks", {})
+        before = tasks.get(task)
+        if before is not None:
+            graph._children.pop(before.key, None)
+            attempts = before.attempts
+            assert attempts is not None  # noqa: S101 -- before is a task
+        else:
+            if tasks and self._own_superstep is not None:
+                graph._close_tasks(self._own_superstep, failed=False)
             elif len(tasks) >= _MAX_TASKS:  # of the functional API
                 graph._close_tasks(failed=False)
-            interrupted = graph.run.interrupted_tasks
-            attempts = interrupted.pop(task, None) if interrupted else None
-            if attempts is None:
-                attempts = Attempts(graph.attempts, superstep)
-            else:
+            attempts = graph.run.interrupted_tasks.pop(task, None)
+            if attempts is not None:
                 attempts.outer = graph.attempts
-                attempts.begin_again()
-            tasks[task] = attempts
-        else:
-            graph._children.pop(attempts.chain, None)
+        if attempts is not None:
             attempts.begin_again()
-        attempts.chain = self.key
-        self.attempts = attempts
+            attempts.chain = self.key
+            self._attempts = attempts
+        tasks[task] = self
 
     def end_attempt(self, *, failed: bool = False, interrupted: bool = False) -> None:
         """It ends, and so do the tasks in it. If it is a task that failed, it may be tried again.
 
         Args:
-            failed: whether it ends with an error.
             interrupted: whether it is paused for a person: it begins again when that is over.
         """
         if self._tasks:
             self._close_tasks(failed=failed)
-        graph, attempts = self.parent, self.attempts
-        if graph is None or attempts is None or attempts.chain != self.key or failed:
+        graph, attempts = self.parent, self._attempts
+        if graph is None or self.within is not self or failed:
             return
+        if attempts is not None and attempts.chain != self.key:
+            return  # the next attempt has begun
         task = self.task or ""
         if graph._tasks is not None:
             graph._tasks.pop(task, None)
         if not interrupted:
-            attempts.close(failed=False)
+            self._over = True
+            if self._attempts is not None:
+                self._attempts.close(failed=False)
         elif len(graph.run.interrupted_tasks) < _MAX_TASKS:
+            attempts = cast("Attempts", self.attempts)  # a task has them
             attempts.interrupt()
             graph.run.interrupted_tasks[task] = attempts
 
     def fail(self, end: Callable[[], None]) -> bool:
-        """Its run failed. Returns whether the next attempt of its task may continue it.
-
-        Args:
-            end: ends the run.
-        """
+        """Its run failed. Returns whether the next attempt of its task may continue it."""
         run, attempts = cast("AgentRun", self.own), self.attempts
         if attempts is None or run.call is None:
             return False
@@ -301,7 +360,7 @@ class OpenChain(RunScope[AgentRun]):
 
     def is_continued(self) -> bool:
         """Whether it is a new attempt of a task that was a run as a whole, which goes on."""
-        attempts = self.attempts
+        attempts = self._attempts
         return (
             attempts is not None
             and attempts.chain == self.key
@@ -311,21 +370,47 @@ class OpenChain(RunScope[AgentRun]):
     def _close_tasks(self, superstep: int | None = None, *, failed: bool) -> None:
         """The tasks in it are over, but for those of this superstep."""
         tasks = self._tasks or {}
-        for task, attempts in tuple(tasks.items()):
-            if superstep is None or attempts.superstep != superstep:
+        for task, chain in tuple(tasks.items()):
+            if superstep is None or chain._own_superstep != superstep:
                 tasks.pop(task, None)
-                attempts.close(failed=failed)
+                chain._close(failed=failed)
 
-    def end(self) -> None:
-        """It has ended, and so has the run that it is the root of: leave its parent."""
+    def _close(self, *, failed: bool) -> None:
+        """The task that it is is over."""
+        self._over = True
+        if self._attempts is not None:
+            self._attempts.close(failed=failed)
+
+    def end(self, *, succeeded: bool = False) -> None:
+        """It has ended, and so has the run that it is the root of: leave its parent.
+
+        Args:
+            succeeded: whether its attempt ends here, too, as nearly always; else see
+                :meth:`end_attempt`.
+        """
         parent = self.parent
-        if parent is not None:
-            parent._children.pop(self.key, None)
-            if parent.fan_out is not None and parent._superstep is None and not parent._children:
-                parent.report_fan_out()
+        if parent is None:
+            return
+        if succeeded:
+            attempts = self._attempts
+            if self._tasks or (attempts is not None and attempts.chain != self.key):
+                self.end_attempt()
+            elif self.within is self:
+                if parent._tasks is not None:
+                    parent._tasks.pop(cast("str", self.task), None)
+                self._over = True
+                if self._attempts is not None:
+                    self._attempts.close(failed=False)
+        parent._children.pop(self.key, None)
+        if parent.fan_out is not None and parent._superstep is None and not parent._children:
+            parent.report_fan_out()
 
     def fans_out(self) -> None:
-        """It returned several ``Send``: tasks of the graph around it, in the next superstep."""
+        """It returned several ``Send``: tasks of the graph around it, in the next superstep.
+
+        It is the chain of an edge, or a node that returns a command. So the superstep is known to
+        have several tasks before the first of them begins: its first step is that of a branch.
+        """
         chain = self
         while chain.parent is not None and chain.task == chain.parent.task:
             chain = chain.parent
@@ -336,7 +421,6 @@ class OpenChain(RunScope[AgentRun]):
         """Make it a call of the fan-out of its parent. A task that is tried again is one call.
 
         Args:
-            name: name of the agent.
             arguments: what the agent received. A node that an edge starts receives the state, which
                 does not say what it is asked: it is compared by what it does, unless it asks
                 an agent with a name.

@@ -22,14 +22,17 @@ from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope, Succe
 from tidegauge.instrumentation.langchain.body_context import enter_chain
 from tidegauge.instrumentation.langchain.branches import OpenChain
 from tidegauge.instrumentation.langchain.nested_agents import NestedChain
-from tidegauge.instrumentation.langchain.saved_agent_run import load_agent_run, save_agent_run
 from tidegauge.runs.current import get_recorder
+from tidegauge.runs.recorder import Recorder
 from tidegauge.runs.run_map import RunMap, RunScope
+from tidegauge.runs.task_attempts import Attempts
+from tidegauge.runs.waiting_runs import SavedRun
 from tidegauge.safety.critical import here
 from tidegauge.tracer import RequestLabels
 from tidegauge.values.safe_reading import label
 
 _MAX_POSTPONED: Final = 10_000
+_NO_ROOT: Final = UUID(int=0)
 
 
 class Postponed(NamedTuple):
@@ -78,13 +81,13 @@ class CallbackRuns(RunMap[int, AgentRun]):
         """The scope of an open chain or tool."""
         if run_id is None:
             return None
-        if self._postponed:
+        if self.postponed:
             self.open_postponed(run_id)
-        return self._scopes.get(run_id.int)
+        return self.scopes.get(run_id.int)
 
     def leave_chain(self, run_id: UUID) -> Scope | None:
         """A chain has ended: its scope. A run that nothing happened in is opened first."""
-        if self._postponed:
+        if self.postponed:
             self.open_postponed(run_id)
         return self.leave(run_id.int)
 
@@ -98,9 +101,6 @@ class CallbackRuns(RunMap[int, AgentRun]):
         without a name may be an entrypoint, which has the name of its first chain.
 
         Args:
-            chain: its root chain.
-            event: its start.
-            around: where it is invoked, inside another run.
             **given: of :meth:`_begin_run`.
         """
         metadata = chain.metadata
@@ -154,7 +154,6 @@ class CallbackRuns(RunMap[int, AgentRun]):
         """A step begins in a chain: the branches that it is in become runs.
 
         Args:
-            chain: the chain.
             calls: whether the step is a tool that no model chose.
         """
         for branch in chain.branches(calls=calls):
@@ -208,29 +207,19 @@ class CallbackRuns(RunMap[int, AgentRun]):
         run.end(**ending)
 
     def postpone(self, root: UUID, postponed: Postponed) -> None:
-        """Open a run later: when its graph reports its checkpoint, or something happens in it.
-
-        Args:
-            root: callback id of its root chain.
-            postponed: opens it.
-        """
+        """Open a run later: when its graph reports its checkpoint, or something happens in it."""
         with here.critical, self._lock:
-            self._postponed[root.int] = postponed
-            if len(self._postponed) > _MAX_POSTPONED:
-                self._postponed.popitem(last=False)
+            self.postponed[root.int] = postponed
+            if len(self.postponed) > _MAX_POSTPONED:
+                self.postponed.popitem(last=False)
 
     def is_postponed(self, root: UUID) -> bool:
         """Whether a run is opened later."""
-        return root.int in self._postponed
+        return root.int in self.postponed
 
     def name_postponed(self, root: UUID, metadata: Mapping[str, Any]) -> None:
-        """The first chain of a run begins, which is opened later: it may name the run.
-
-        Args:
-            root: callback id of its root chain.
-            metadata: what came with the first chain.
-        """
-        postponed = self._postponed.get(root.int)
+        """The first chain of a run begins, which is opened later: it may name the run."""
+        postponed = self.postponed.get(root.int)
         if postponed is not None and postponed.unnamed:
             self.open_postponed(root, agent=run_starts.entrypoint_name(metadata))
 
@@ -240,27 +229,26 @@ class CallbackRuns(RunMap[int, AgentRun]):
         """Open a run that was postponed, if it was.
 
         Args:
-            root: callback id of its root chain.
             checkpoint: the checkpoint from which its graph continues; ``None``, not reported.
             agent: its agent; ``None``, the name of its root chain.
         """
         with here.critical, self._lock:
-            postponed = self._postponed.pop(root.int, None)
+            postponed = self.postponed.pop(root.int, None)
         if postponed is not None:
             postponed.opening(checkpoint or postponed.checkpoint, agent)
 
     def resume_postponed(self, root: UUID, checkpoint: str | None) -> None:
         """A graph reports the checkpoint from which it continues."""
         with here.critical, self._lock:
-            postponed = self._postponed.get(root.int)
+            postponed = self.postponed.get(root.int)
             if postponed is not None and postponed.unnamed:
-                self._postponed[root.int] = postponed._replace(checkpoint=checkpoint)
+                self.postponed[root.int] = postponed._replace(checkpoint=checkpoint)
                 return
         self.open_postponed(root, checkpoint)
 
     def _reset_after_fork(self) -> None:
         super()._reset_after_fork()
-        self._postponed: OrderedDict[int, Postponed] = OrderedDict()
+        self.postponed: OrderedDict[int, Postponed] = OrderedDict()
 
     def _open_now(
         self,
@@ -296,17 +284,8 @@ class CallbackRuns(RunMap[int, AgentRun]):
         """Begin a run, or resume the one that waits at its place for this checkpoint.
 
         Args:
-            chain: its root chain.
-            event: its start.
-            around: where it is invoked, inside another run.
-            context: parent of its span; ``None`` takes the caller's.
-            resumes: whether it continues a run that waits.
             checkpoint: the checkpoint from which it continues; ``None``, not reported. If the user
                 chose an earlier one, it is a copy of that.
-            branch: the branch of the run around it that it is; ``None``, it is a step by itself.
-            success: decides from the output whether the task was solved.
-            request: labels of the request, for its span.
-            node_steps: whether its steps are the nodes of its graph.
             node_spans: whether the nodes of its graph have spans; inside another run, as there.
         """
         call = None
@@ -371,7 +350,7 @@ class CallbackRuns(RunMap[int, AgentRun]):
         """A branch becomes a run, with all that is open in it."""
         before, branch.run = branch.run, run
         for key in tuple(before.open_ids):
-            scope = self._scopes.get(key)
+            scope = self.scopes.get(key)
             if isinstance(scope, OpenChain) and scope.is_in(branch):
                 before.open_ids.pop(key, None)
                 choice = before.choices.pop(key, None)
@@ -382,26 +361,73 @@ class CallbackRuns(RunMap[int, AgentRun]):
                     run.open_ids[key] = None
 
     def _move_nested(self, agent: NestedChain, root: OpenChain, run: AgentRun) -> None:
-        """An agent inside a tool becomes a run, with all that is open in it.
-
-        Args:
-            agent: its root chain, which is in the tool.
-            root: the same, in the run.
-            run: the run.
-        """
+        """An agent inside a tool becomes a run, with all that is open in it."""
         before, opened = agent.run, {agent.key: root}
         before.open_ids.pop(agent.key, None)
         for key in tuple(before.open_ids):
-            chain = self._scopes.get(key)
+            chain = self.scopes.get(key)
             if not isinstance(chain, NestedChain) or chain.parent is None:
                 continue
             parent = opened.get(chain.parent.key)
             if parent is not None:
                 before.open_ids.pop(key, None)
-                opened[key] = chain.opened(run, parent)
+                opened[key] = chain.opened(parent)
                 self.enter(key, opened[key])
 
 
 def _is_inside(metadata: Mapping[str, Any]) -> bool:
     """Whether a chain is invoked inside a graph."""
     return metadata.get("langgraph_checkpoint_ns") is not None
+
+
+def save_agent_run(run: AgentRun) -> dict[str, Any]:
+    """The adapter's part of the state of a run that waits, as plain data (JSON).
+
+    It has no contents: neither arguments nor results of calls. A result that is missing is read
+    from the answers that the model is shown next.
+    """
+    return {
+        "run": run.recorded.id,
+        "key": run.key,
+        "trace_id": run.recorded.event.trace_id,
+        "span_id": run.recorded.event.span_id,
+        "steps": run.recorded.steps,
+        "turns": run.turns.state(),
+        "nodes": sorted(run.asking),
+        "continues": run.continues,
+        "idle_seconds": run.idle_seconds,
+        "tasks": {task: done.state() for task, done in run.interrupted_tasks.items()},
+        "inside": [save_agent_run(inside) for inside in run.waiting],
+    }
+
+
+def load_agent_run(recorder: Recorder, saved: SavedRun) -> AgentRun:
+    """A run from its state. Those inside it wait again.
+
+    Raises:
+        KeyError, TypeError, ValueError: the state has another form.
+    """
+    return _load(recorder, saved, saved.state, None)
+
+
+def _load(
+    recorder: Recorder, saved: SavedRun, state: Mapping[str, Any], around: AgentRun | None
+) -> AgentRun:
+    event = saved.starts[state["run"]]
+    ids = state["trace_id"], state["span_id"]
+    recorded = recorder.restore_run(event, steps=state["steps"], trace_id=ids[0], span_id=ids[1])
+    thread, agent, place, task = state["key"]
+    key = (thread, agent, place, task)
+    run = AgentRun(_NO_ROOT, recorded, {}, key=key, idle_seconds=state["idle_seconds"])
+    run.turns.load(state["turns"])
+    run.asking = set(state["nodes"])
+    run.continues = state["continues"]
+    for inside in state["inside"]:
+        run.waiting.append(_load(recorder, saved, inside, run))
+    trackers = {one.recorded.id: one.turns for one in (run, *run.waiting)}
+    for task, done in state["tasks"].items():
+        run.interrupted_tasks[task] = Attempts.load(done, trackers)
+    if around is not None:
+        run.around = Scope(around)
+        recorder.waiting.add(run)
+    return run

@@ -49,10 +49,6 @@ def prompt_of(messages: object, parameters: object) -> Prompt | None:
     """What a chat model is shown; ``None``, it is not known.
 
     The system messages at the beginning are the instructions.
-
-    Args:
-        messages: the messages.
-        parameters: the invocation parameters of the model.
     """
     if not is_a(messages, list):
         return None
@@ -76,12 +72,7 @@ def text_prompt_of(prompt: object) -> Prompt | None:
 
 
 def answer_of(response: LLMResult, finish_reasons: Sequence[str]) -> Reply:
-    """What a model answered.
-
-    Args:
-        response: the answer.
-        finish_reasons: why it stopped.
-    """
+    """What a model answered."""
     choices: list[Item] = []
     messages: list[Any] = []
     reason = first(finish_reasons) or "stop"

@@ -57,12 +57,15 @@ from tidegauge.instrumentation.langchain import (
     run_starts,
 )
 from tidegauge.instrumentation.langchain.agent_run import (
+    AGENT,
     AgentRun,
     ModelCall,
     Scope,
     Success,
 )
 from tidegauge.instrumentation.langchain.body_context import (
+    BodyContext,
+    current_context,
     enter_chain,
     enter_model,
     enter_tool,
@@ -72,6 +75,7 @@ from tidegauge.instrumentation.langchain.body_context import (
 from tidegauge.instrumentation.langchain.branches import OpenChain
 from tidegauge.instrumentation.langchain.callback_runs import CallbackRuns
 from tidegauge.instrumentation.langchain.nested_agents import NestedChain
+from tidegauge.instrumentation.langchain.parsing import AGENT_NAME
 from tidegauge.instrumentation.langchain.run_lookup import (
     RunHolder,
     enclosing_scope,
@@ -79,7 +83,7 @@ from tidegauge.instrumentation.langchain.run_lookup import (
 )
 from tidegauge.runs.recorder import RecordedRun
 from tidegauge.runs.request_metadata import RunLabels, request_labels
-from tidegauge.runs.run_map import RunScope
+from tidegauge.runs.run_map import MAX_OPEN_IDS, RunScope
 from tidegauge.safety.guard import guarded
 from tidegauge.tracer import CallFailure
 from tidegauge.values.safe_reading import entry, first, is_a, label
@@ -102,11 +106,6 @@ def _watch_only(
         scope = handler._runs.scope_of(known)
         if scope is not None:
             scope.run.watched_only = True
-
-
-def _plain(metadata: object) -> dict[str, Any]:
-    """Metadata as LangChain makes them, which are never of a subclass."""
-    return metadata if type(metadata) is dict else {}
 
 
 def _hook(method: Callable[P, R]) -> Callable[P, R | None]:
@@ -216,24 +215,78 @@ class TidegaugeCallbackHandler(RunHolder):
 
         The node that asks the model is where a stop is raised that was decided since the last turn.
         """
-        runs, given, name = self._runs, _plain(metadata), kwargs.get("name")
-        if parent_run_id is not None and runs.is_postponed(parent_run_id):
-            runs.name_postponed(parent_run_id, given)
-        scope = self._scope_of(parent_run_id)
-        if getattr(scope, "stop", None) is not None:
-            _refuse_again(cast("OpenChain | NestedChain", scope), kwargs.get("tags"))
-        if isinstance(scope, OpenChain):
-            if scope.run.choices:
-                scope.run.settle_piped(scope.key, name)
-            if scope.run.node_steps and self._begin_node(scope, run_id, inputs, given, kwargs):
+        runs, given = self._runs, metadata if type(metadata) is dict else {}
+        scope: Scope | None = None
+        if parent_run_id is not None:
+            if runs.postponed and runs.is_postponed(parent_run_id):
+                runs.name_postponed(parent_run_id, given)
+            scope = runs.scopes.get(parent_run_id.int)
+        # One look-up, nearly always. Where a tool runs, a branch, or code that reports its calls,
+        # what begins may be in that, though LangChain names the chain around it.
+        if scope is None or (run := scope.run).tools or run.branch or run.shared is not None:
+            scope = self._scope_of(parent_run_id)
+        if type(scope) is not OpenChain:
+            self._start_elsewhere(scope, run_id, parent_run_id, inputs, given=given, options=kwargs)
+            return
+        run, tags = scope.run, kwargs.get("tags")
+        if scope.stop is not None:
+            _refuse_again(scope, tags)
+        if run.choices:
+            run.settle_piped(scope.key, kwargs.get("name"))
+            run = scope.run  # a branch, maybe, which has begun with the calls
+        if run.node_steps and self._begin_node(scope, run_id, inputs, given, kwargs):
+            return
+        chain = made(OpenChain, (None, None))
+        chain.key = key = run_id.int
+        try:
+            chain.begin(scope, kwargs.get("name"), inputs, given, tags=tags)
+            inherited = (
+                given.get(AGENT_NAME) is run.agent_name and given.get(AGENT) is run.agent_label
+            )
+            if not (inherited or run.is_same_agent(given)):
+                self._start_agent(chain, scope)
                 return
-            chain = OpenChain.make(run_id, name, inputs, given, scope.run, parent=scope)
-            try:
-                self._start_chain(chain, scope, kwargs.get("tags"))
-            except BaseException:
-                chain.end()
-                raise
-        elif scope is None:
+            if run.waiting or run.fan_outs or chain._attempts is not None:
+                run = self._resume_chain(chain)
+            node = given.get("langgraph_node")
+            if node is not None and (node if type(node) is str else label(node)) in run.asking:
+                turns = run.turns
+                if turns._open.turns or turns._loose is not None:
+                    turns.next_turn()
+                if run.recorded.decision.action == "stop":
+                    # Raised here, and not at the model call, a stop leaves no callback of that
+                    # call half done: LangChain's async manager has then made coroutines for the
+                    # other handlers already, which it would never await.
+                    run.enforce()
+            if run.span is not None:
+                context = current_context.get()
+                if type(context) is not BodyContext or context.span is not run.span:
+                    enter_chain(run.span)  # else inherited, as nearly always
+                if run.node_spans:
+                    self._start_node(chain, scope, tags)
+            run.open_ids[key] = None
+            runs.scopes[key] = chain
+            if not run.held or len(run.open_ids) > MAX_OPEN_IDS:
+                runs.trim(key, run)
+        except BaseException:
+            chain.end()
+            raise
+
+    def _start_elsewhere(
+        self,
+        scope: Scope | None,
+        run_id: UUID,
+        parent_run_id: UUID | None,
+        inputs: object,
+        *,
+        given: Mapping[str, Any],
+        options: Mapping[str, Any],
+    ) -> None:
+        """A chain begins outside of all runs, or inside a tool."""
+        runs, name, tags = self._runs, options.get("name"), options.get("tags")
+        if getattr(scope, "stop", None) is not None:
+            _refuse_again(cast("NestedChain", scope), tags)
+        if scope is None:
             # A handler that was given twice is called for the root twice, for what is inside once.
             outermost = parent_run_id is None or parent_run_id.int in runs.inherited
             if outermost and not runs.is_postponed(run_id) and runs.scope_of(run_id) is None:
@@ -242,12 +295,10 @@ class TidegaugeCallbackHandler(RunHolder):
                     inputs, given, labels=self._labels, name=name, model=self._model, around=around
                 )
                 request = (
-                    request_labels(given, kwargs.get("tags"))
-                    if around is None
-                    else around.run.recorded.request
+                    request_labels(given, tags) if around is None else around.run.recorded.request
                 )
-                self._runs.open_run(
-                    OpenChain.make(run_id, name, inputs, given, None),
+                runs.open_run(
+                    OpenChain.make(run_id, name, inputs, given),
                     event,
                     around,
                     success=runs.success.get(event.agent, self._of_root),
@@ -256,36 +307,47 @@ class TidegaugeCallbackHandler(RunHolder):
                     node_spans=self._node_spans,
                 )
         elif scope.run.is_same_agent(given):
-            tags = kwargs.get("tags")
             runs.enter(run_id.int, NestedChain.make(run_id, name, inputs, given, scope, tags=tags))
         else:
             around = made(RunScope, (scope.run, scope.tool))
             event = run_starts.child_run(inputs, given, name=name, around=around)
-            self._runs.open_child(OpenChain.make(run_id, name, inputs, given, None), event, around)
+            runs.open_child(OpenChain.make(run_id, name, inputs, given), event, around)
 
     @_hook
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """A root chain ends its run, unless its graph was interrupted."""
-        chain = self._runs.leave_chain(run_id)
-        if not isinstance(chain, OpenChain):
-            call = None if chain is None else chain.run.tools.pop(run_id.int, None)
-            if chain is not None and call is not None:
-                chain.run.end_node(call, parsing.node_result(outputs))
+        runs, key = self._runs, run_id.int
+        if runs.postponed:
+            runs.open_postponed(run_id)
+        chain = runs.scopes.pop(key, None)
+        if chain is None:
+            return
+        run = chain.run
+        run.open_ids.pop(key, None)
+        if type(chain) is not OpenChain:
+            call = run.tools.pop(key, None)
+            if call is not None:
+                run.end_node(call, parsing.node_result(outputs))
             return
         try:
-            if chain.run.may_leave(run_id.int):
-                chain.run.leave_node(run_id.int, outputs)
+            if run.choices or run.last_chooser == key:
+                run.leave_node(key, outputs)
         finally:
-            self._end_chain(chain, outputs)
+            if chain.node is not None:
+                _end_node_span(chain.node, None)
+            kind = type(outputs)
+            one = kind is dict or kind is str or (kind is list and len(outputs) < 2)
+            if not one and control_flow.fans_out(outputs):
+                chain.fans_out()
+            if chain.fan_out is not None:
+                chain.end_fan_out()
+            if chain.own is None:
+                chain.end(succeeded=True)
+            else:
+                chain.end_attempt()
+                self._end_root(chain, outputs)
 
-    def _end_chain(self, chain: OpenChain, outputs: object) -> None:
-        if chain.node is not None:
-            _end_node_span(chain.node, None)
-        if type(outputs) is not dict and control_flow.fans_out(outputs):
-            chain.fans_out()
-        if chain.fan_out is not None:
-            chain.end_fan_out()
-        chain.end_attempt()
+    def _end_root(self, chain: OpenChain, outputs: object) -> None:
         run = chain.own
         if run is not None:
             if run.span is not None:
@@ -369,7 +431,8 @@ class TidegaugeCallbackHandler(RunHolder):
         **kwargs: Any,
     ) -> None:
         """The model is about to choose: the last turn is closed, and a stop is raised."""
-        self._start_model(first(messages), run_id, kwargs)
+        shown = messages[0] if type(messages) is list and messages else first(messages)
+        self._start_model(shown, run_id, kwargs)
 
     @_hook
     def on_llm_start(
@@ -402,11 +465,15 @@ class TidegaugeCallbackHandler(RunHolder):
         self, response: LLMResult, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
     ) -> None:
         """The model has chosen: its tool calls are a step, issued before they run."""
-        scope = self._scope_of(parent_run_id)
-        call = None if scope is None else scope.run.leave_model(run_id.int)
-        if scope is None or call is None:
+        scope = None if parent_run_id is None else self._runs.scopes.get(parent_run_id.int)
+        if scope is None or (run := scope.run).tools or run.branch or run.shared is not None:
+            scope = self._scope_of(parent_run_id)
+            if scope is None:
+                return
+            run = scope.run
+        call = run.models.pop(run_id.int, None) or run.leave_model(run_id.int)
+        if call is None:
             return
-        run = scope.run
         if call.context is not None:
             leave_model(call.context)
         answer = parsing.model_answer(response)
@@ -414,18 +481,32 @@ class TidegaugeCallbackHandler(RunHolder):
             said = None
             if run.shows_contents:
                 said = chat_contents.answer_of(response, answer.response.finish_reasons)
-            run.recorded.end_chat(call.span, answer.response, answer=said)
+            run.recorded.spans.end_chat(call.span, answer.response, answer=said)
         if answer.tokens is None:
             run.recorded.without_usage()
-        if call.chooses and answer.calls and isinstance(scope, NestedChain):
-            scope = self._runs.open_agent(scope)
-            run = scope.run
-        if call.chooses and answer.calls and scope.tool is None:
-            chain = parent_run_id.int if parent_run_id else 0
-            chooser = partial(self._runs.chooser, scope) if isinstance(scope, OpenChain) else None
-            run.choose(answer, call, chain, getattr(scope, "attempts", None), chooser)
-        else:
-            run.turns.add_tokens(answer.tokens, scope.tool)
+        if call.chooses and answer.calls:
+            if isinstance(scope, NestedChain):
+                scope = self._runs.open_agent(scope)
+                run = scope.run
+            if scope.tool is None:
+                key = 0 if parent_run_id is None else parent_run_id.int
+                if type(scope) is not OpenChain:
+                    run.choose(answer, call, key)
+                    return
+                # Nothing runs beside it, as in nearly all agents: it is in no branch.
+                around = scope.parent
+                alone = not run.branch and (
+                    scope.own is not None
+                    or (
+                        around is not None
+                        and around.own is run
+                        and not (around.parallel or scope.sent)
+                    )
+                )
+                chooser = partial(self._runs.chooser, scope)
+                run.choose(answer, call, key, scope.memory, chooser, alone=alone)
+                return
+        run.turns.add_tokens(answer.tokens, scope.tool)
 
     @_hook
     def on_llm_error(
@@ -443,7 +524,7 @@ class TidegaugeCallbackHandler(RunHolder):
             if call.context is not None:
                 leave_model(call.context)
             failure = error if control_flow.is_failure(error) else None
-            scope.run.recorded.end_chat(call.span, error=failure)
+            scope.run.recorded.spans.end_chat(call.span, error=failure)
 
     @_hook
     def on_tool_start(
@@ -457,22 +538,29 @@ class TidegaugeCallbackHandler(RunHolder):
         **kwargs: Any,
     ) -> None:
         """A tool is about to run: a call of the turn that was issued, or a step by itself."""
-        scope = self._scope_of(parent_run_id)
+        runs = self._runs
+        scope = None if parent_run_id is None else runs.scopes.get(parent_run_id.int)
+        if scope is None or (run := scope.run).tools or run.branch or run.shared is not None:
+            scope = self._scope_of(parent_run_id)
         if scope is None:
             return
-        if getattr(scope, "stop", None) is not None:
-            _refuse_again(cast("OpenChain | NestedChain", scope), kwargs.get("tags"))
-        if isinstance(scope, NestedChain):
-            chosen = label(kwargs.get("tool_call_id")) is not None
-            scope = self._runs.open_agent(scope) if chosen else scope
-        if scope.tool is not None:
-            self._runs.enter(run_id.int, made(RunScope, (scope.run, scope.tool)))
-            return
+        if type(scope) is not OpenChain:
+            scope = self._start_call_elsewhere(scope, kwargs)
+            if scope.tool is not None:
+                runs.enter(run_id.int, made(RunScope, (scope.run, scope.tool)))
+                return
+        elif scope.stop is not None:
+            _refuse_again(scope, kwargs.get("tags"))
         run = scope.run
-        run.enforce(1)
-        name = label(entry(serialized, "name")) or label(kwargs.get("name")) or "tool"
+        if run.recorded.decision.action == "stop":
+            run.enforce(1)
+        described: Mapping[str, Any] = serialized if type(serialized) is dict else {}
+        name, call_id = described.get("name"), kwargs.get("tool_call_id")
+        if type(name) is not str or not name:
+            name = label(entry(serialized, "name")) or label(kwargs.get("name")) or "tool"
+        if call_id is not None and type(call_id) is not str:
+            call_id = label(call_id)
         arguments = input_str if inputs is None else inputs
-        call_id = label(kwargs.get("tool_call_id"))
         if name not in run.used:
             run.use(name)
         if run.choices:
@@ -481,34 +569,56 @@ class TidegaugeCallbackHandler(RunHolder):
             run = run.run_of(name, arguments, call_id)
         own = call_id is None and isinstance(scope, OpenChain) and scope.branches(calls=True)
         if own and not run.turns.awaits(name, arguments, call_id):
-            self._runs.open_branches(cast("OpenChain", scope), calls=True)
+            runs.open_branches(cast("OpenChain", scope), calls=True)
             run = scope.run
-        if run is not scope.run:
+        if run.recorded.decision.action == "stop":
             run.enforce(1)
-        call = run.begin(name, arguments, call_id, getattr(scope, "attempts", None))
-        run.enforce(1)
+        call = None if call_id is None else run.turns.begin_chosen(call_id)
+        if call is None:
+            call = run.begin(name, arguments, call_id, getattr(scope, "attempts", None))
+        elif call.arguments is ABSENT:  # it was chosen in another process
+            call.arguments = arguments
+        if run.recorded.decision.action == "stop":
+            run.enforce(1)
         if run.traced:
-            call.span = run.recorded.start_tool(
+            decision = call.turn.decision
+            call.span = run.recorded.spans.start_tool(
                 name,
-                call_id=call_id,
-                signals=call.turn.signals,
-                arguments=call.arguments,
-                description=entry(serialized, "description"),
+                call_id,
+                None if decision is None else decision.signals,
+                call.arguments,
+                described.get("description"),
                 inside=scope.tool_span if run.node_spans and run is scope.run else None,
             )
             if run.span is not None and call.span is not INVALID_SPAN:
                 enter_tool(call.span)
-        run.tools[run_id.int] = call
-        self._runs.enter(run_id.int, made(RunScope, (run, call)))
+        key = run_id.int
+        run.tools[key] = call
+        run.open_ids[key] = None
+        runs.scopes[key] = made(RunScope, (run, call))
+        if not run.held or len(run.open_ids) > MAX_OPEN_IDS:
+            runs.trim(key, run)
+
+    def _start_call_elsewhere(self, scope: Scope, options: Mapping[str, Any]) -> Scope:
+        """A tool begins inside a tool, maybe as the call of an agent there. Returns where."""
+        if getattr(scope, "stop", None) is not None:
+            _refuse_again(cast("NestedChain", scope), options.get("tags"))
+        if isinstance(scope, NestedChain) and label(options.get("tool_call_id")) is not None:
+            return self._runs.open_agent(scope)
+        return scope
 
     @_hook
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """A tool has ended; the last one of its turn completes the result."""
-        scope = self._runs.leave(run_id.int)
-        call = None if scope is None else scope.run.tools.pop(run_id.int, None)
-        if scope is None or call is None:
+        key = run_id.int
+        scope = self._runs.scopes.pop(key, None)
+        if scope is None:
             return
         run = scope.run
+        run.open_ids.pop(key, None)
+        call = run.tools.pop(key, None)
+        if call is None:
+            return
         if run.span is not None:
             leave(call.span)
         result = parsing.tool_result(output, call.id)
@@ -516,10 +626,10 @@ class TidegaugeCallbackHandler(RunHolder):
             run.turns.end(call, result)
             return
         ended = time.time_ns()
-        run.recorded.end_tool(
+        run.recorded.spans.end_tool(
             call.span,
             chat_contents.shown_result(result.outcome) if run.shows_contents else ABSENT,
-            CallFailure.of(result),
+            CallFailure.of(result) if result.error else None,
             ended,
             signals=run.turns.end(call, result).signals,
             hand_off=None if type(output) is ToolMessage else parsing.hand_off_target(output),
@@ -538,13 +648,15 @@ class TidegaugeCallbackHandler(RunHolder):
             leave(call.span)
         if control_flow.is_interrupt(error):
             run.interrupted = True  # the call is begun again when the graph is resumed
-            run.recorded.end_tool(call.span)
+            run.recorded.spans.end_tool(call.span)
         elif control_flow.is_failure(error):
             ended = time.time_ns()
             decision = run.turns.end(call, parsing.failed_result(error), raised=True)
-            run.recorded.end_tool(call.span, error=error, ended=ended, signals=decision.signals)
+            run.recorded.spans.end_tool(
+                call.span, error=error, ended=ended, signals=decision.signals
+            )
         else:
-            run.recorded.end_tool(call.span)
+            run.recorded.spans.end_tool(call.span)
             run.turns.end(call, CallResult())
 
     @_hook
@@ -562,8 +674,9 @@ class TidegaugeCallbackHandler(RunHolder):
         scope = self._scope_of(parent_run_id)
         if scope is None or not scope.run.traced:
             return
-        run, known = scope.run, parsing.retrieval(_plain(metadata), kwargs.get("name"))
-        span = run.recorded.start_retrieval(query=query, inside=scope.tool_span, **known)
+        given = metadata if type(metadata) is dict else {}
+        run, known = scope.run, parsing.retrieval(given, kwargs.get("name"))
+        span = run.recorded.spans.start_retrieval(query=query, inside=scope.tool_span, **known)
         context = None if run.span is None or span is INVALID_SPAN else enter_model(span)
         run.models[run_id.int] = ModelCall(span, False, context=context)
         if context is not None:
@@ -594,7 +707,7 @@ class TidegaugeCallbackHandler(RunHolder):
         if scope is not None and call is not None:
             if call.context is not None:
                 leave_model(call.context)
-            scope.run.recorded.end_retrieval(call.span, **ending)
+            scope.run.recorded.spans.end_retrieval(call.span, **ending)
 
     def _note_stop(self, error: BaseException, parent_run_id: UUID | None) -> None:
         """What ``with_retry`` invoked was stopped, maybe: it is not tried again."""
@@ -626,7 +739,7 @@ class TidegaugeCallbackHandler(RunHolder):
             return
         if control_flow.is_interrupt(error):
             run.interrupted = True
-            run.recorded.end_tool(call.span)
+            run.recorded.spans.end_tool(call.span)
             run.turns.withdraw(call)
         elif control_flow.is_failure(error):
             run.end_node(call, parsing.failed_result(error))
@@ -642,19 +755,27 @@ class TidegaugeCallbackHandler(RunHolder):
         *,
         text: str | None = None,
     ) -> None:
-        scope = self._scope_of(options.get("parent_run_id"))
-        if scope is None:
-            return
+        runs, parent = self._runs, options.get("parent_run_id")
+        scope = None if parent is None else runs.scopes.get(parent.int)
+        if scope is None or (run := scope.run).tools or run.branch or run.shared is not None:
+            scope = self._scope_of(parent)
+            if scope is None:
+                return
         parameters, form = options.get("invocation_params"), options.get("options")
         if isinstance(scope, NestedChain) and parsing.offers_tools(parameters, form):
-            scope = self._runs.open_agent(scope)
-        run = scope.chooser() if isinstance(scope, OpenChain) else scope.run
-        metadata = _plain(options.get("metadata"))
-        self._runs.seen(run)
-        if scope.tool is None:
+            scope = runs.open_agent(scope)
+        run, tool, chain = scope.run, scope.tool, scope if type(scope) is OpenChain else None
+        if run.branch and chain is not None:
+            run = chain.chooser()
+        metadata = options.get("metadata")
+        if type(metadata) is not dict:
+            metadata = {}
+        runs.seen(run)
+        if tool is None:
             if run.checkpointer is None and run.key is not None and not run.unique:
                 _find_out_checkpointer(run)
-            scope.run.settle_answered(messages)
+            if scope.run.choices:
+                scope.run.settle_answered(messages)
             run.take_turn(messages, metadata)
         span: Span = INVALID_SPAN
         if run.traced:
@@ -666,12 +787,17 @@ class TidegaugeCallbackHandler(RunHolder):
                     if text is None
                     else chat_contents.text_prompt_of(text)
                 )
-            span = run.recorded.start_chat(request, prompt, inside=scope.tool_span)
-        chooses = scope.tool is None or isinstance(scope, NestedChain)
-        chooses = chooses and not parsing.structured_output(form)
-        node = label(metadata.get("langgraph_checkpoint_ns"))
+            inside = scope.tool_span if tool is not None or run.node_spans else None
+            span = run.recorded.spans.start_chat(request, prompt, inside=inside)
+        chooses = tool is None or isinstance(scope, NestedChain)
+        if type(form) is not dict or "ls_structured_output_format" in form:
+            chooses = chooses and not parsing.structured_output(form)
+        node = metadata.get("langgraph_checkpoint_ns")
+        if node is not None and type(node) is not str:
+            node = label(node)
         answering = metadata.get("langgraph_node") == agent_run.ANSWERING
-        piped = isinstance(scope, OpenChain) and label(scope.name) == agent_run.SEQUENCE
+        name = None if chain is None else chain.name
+        piped = (name if type(name) is str else label(name)) == agent_run.SEQUENCE
         # Several prompts of one call begin one after the other, before the model runs.
         alone = (
             run.span is not None and span is not INVALID_SPAN and options.get("batch_size", 1) == 1
@@ -687,7 +813,7 @@ class TidegaugeCallbackHandler(RunHolder):
         context = None if call is None else call.context
         if scope is not None and call is not None and context is not None and not context.over:
             leave_model(context)
-            scope.run.recorded.first_chunk(call.span)
+            scope.run.recorded.spans.first_chunk(call.span)
 
     def _begin_node(
         self,
@@ -715,43 +841,37 @@ class TidegaugeCallbackHandler(RunHolder):
         """A chain begins in a run whose nodes have spans."""
         if parsing.node_key(chain.metadata, tags, parent.key) is not None:
             recorded = chain.run.recorded
-            span = recorded.start_node(label(chain.name) or "node", parent.tool_span)
+            span = recorded.spans.start_node(label(chain.name) or "node", parent.tool_span)
             if span is not INVALID_SPAN:
                 chain.node = recorded, span
                 enter_tool(span)
 
-    def _start_chain(self, chain: OpenChain, parent: OpenChain, tags: object) -> None:
-        """A chain begins inside another one: part of its run, or another agent."""
-        run, inputs, metadata = parent.run, chain.inputs, chain.metadata
-        chain.begin(parent, tags)
-        if run.is_same_agent(metadata):
-            if run.waiting:
-                self._runs.resume_branch(chain)
-            if chain.attempts is not None and chain.attempts.before and chain.is_continued():
-                self._runs.open_branch(chain, chain)
-            if run.fan_outs:
-                chain.resume_fan_out()
-            run = chain.run
-            run.enter_node(metadata)
-            if run.span is not None:
-                enter_chain(run.span)
-                if run.node_spans:
-                    self._start_node(chain, parent, tags)
-            self._runs.enter(chain.key, chain)
-            return
+    def _resume_chain(self, chain: OpenChain) -> AgentRun:
+        """A chain begins that goes on with what another one began. Returns its run."""
+        run: AgentRun = chain.run
+        if run.waiting:
+            self._runs.resume_branch(chain)
+        if chain.is_continued():
+            self._runs.open_branch(chain, chain)
+        if run.fan_outs:
+            chain.resume_fan_out()
+        return cast("AgentRun", chain.run)
+
+    def _start_agent(self, chain: OpenChain, parent: OpenChain) -> None:
+        """A chain begins that is another agent inside a run."""
         branches = chain.branches(agent=True)
         direct = branches.pop() if branches and branches[-1].task == chain.task else None
         for branch in branches:
             self._runs.open_branch(branch, chain)
         around = RunScope(parent.run)
-        event = run_starts.child_run(inputs, metadata, name=chain.name, around=around)
+        event = run_starts.child_run(chain.inputs, chain.metadata, name=chain.name, around=around)
         self._runs.open_child(chain, event, around, branch=direct)
 
 
 def _end_node_span(node: tuple[RecordedRun, Span], error: BaseException | None) -> None:
     recorded, span = node
     leave(span)
-    recorded.end_node(span, error)
+    recorded.spans.end_node(span, error)
 
 
 def _refuse_again(chain: OpenChain | NestedChain, tags: object) -> None:

@@ -67,18 +67,15 @@ class NestedChain(RunScope[AgentRun]):
         """A chain that begins.
 
         Args:
-            run_id: its callback id.
-            name: its name.
-            inputs: its input.
-            metadata: what came with it.
             scope: the tool, or the chain in it, that it is invoked in.
-            tags: its tags.
         """
         chain = made(cls, (scope.run, scope.tool))
         chain.key, chain.name, chain.inputs = run_id.int, name, inputs
         chain.metadata, chain.tags = metadata, tags
         if isinstance(scope, NestedChain):
             chain.parent = scope
+            # Only a graph gives what runs in it a checkpoint namespace of its own. That it is a
+            # compiled one, nothing says when it begins: it is known when its first task does.
             if chain._task != scope._task:
                 scope.graph = True
         return chain
@@ -95,6 +92,7 @@ class NestedChain(RunScope[AgentRun]):
 
     def agent(self) -> NestedChain | None:
         """The agent that it is in, if one of its models may choose tools here."""
+        # From the inside: of several with a name, the last one that is found is the outermost.
         named: NestedChain | None = None
         unnamed: NestedChain | None = None
         chain: NestedChain | None = self
@@ -115,21 +113,23 @@ class NestedChain(RunScope[AgentRun]):
         return self.tool.name
 
     def _has_name(self) -> bool:
+        # ``StateGraph.compile`` names a graph "LangGraph" if nobody else does.
         return label(self.name) not in (None, "", UNNAMED)
 
     def claim(self, chain: NestedChain) -> bool:
         """Whether this is the first chain in it that makes it a run; threads may do so at once."""
+        # LangChain calls models and tools of one graph in several threads, and so its handlers.
         return self.__dict__.setdefault("_claimed", chain) is chain
 
-    def opened(self, run: AgentRun | None, parent: OpenChain | None = None) -> OpenChain:
+    def opened(self, parent: OpenChain | None) -> OpenChain:
         """It as a chain of a run.
 
         Args:
-            run: the run; ``None``, its own, which is not open yet.
-            parent: the chain that it is invoked in; left out, it is outermost.
+            parent: the chain of that run that it is invoked in; ``None``, it is its root.
         """
-        root = UUID(int=self.key)
-        chain = OpenChain.make(root, self.name, self.inputs, self.metadata, run, parent=parent)
-        if parent is not None:
-            chain.begin(parent, self.tags)
+        if parent is None:
+            return OpenChain.make(UUID(int=self.key), self.name, self.inputs, self.metadata)
+        chain = made(OpenChain, (None, None))
+        chain.key = self.key
+        chain.begin(parent, self.name, self.inputs, self.metadata, tags=self.tags)
         return chain

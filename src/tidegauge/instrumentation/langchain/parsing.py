@@ -6,7 +6,7 @@ and the tool messages at its very end (the answers to the last turn).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, cast
 
@@ -17,21 +17,22 @@ from langchain_core.outputs import ChatGeneration, Generation, LLMResult
 from tidegauge.entropy import token_entropy
 from tidegauge.events import CallResult, made
 from tidegauge.instrumentation.langchain.control_flow import COMMANDS, SENDS
-from tidegauge.runs.request_metadata import request_parameters
 from tidegauge.runs.turn_calls import ChosenCall
 from tidegauge.tracer import ModelRequest, ModelResponse
 from tidegauge.tracer.conventions import CHAT, TEXT_COMPLETION
+from tidegauge.tracer.model_calls import request_parameters
 from tidegauge.values import exact_text, failure_text
 from tidegauge.values.safe_reading import (
+    MAX_COUNT,
     count,
     entry,
     first,
     is_a,
     label,
+    labels,
     last,
     number,
     part,
-    total,
 )
 
 AGENT_NAME: Final = "lc_agent_name"
@@ -62,6 +63,8 @@ _PROVIDERS: Final = {  # LangChain's names -> those of the GenAI conventions
 }
 _USAGE: Final = ("input_tokens", "output_tokens")
 _OLD_USAGE: Final = ("prompt_tokens", "completion_tokens")
+_NO_TOKENS: Final = (None, None, None, None, None)
+_DETAILS: Final = ("finish_reason", "stop_reason", "id", "model_name", "model")
 _OWN_IDS: Final = ("lc_", "run-")
 """How the ids begin that LangChain gives to messages without one."""
 
@@ -73,11 +76,7 @@ class ModelAnswer(NamedTuple):
     response: ModelResponse = ModelResponse()
     entropy: float | None = None
     message: str | None = None  # its id in the graph's state
-
-    @property
-    def tokens(self) -> int | None:
-        """Tokens of both directions together."""
-        return total(self.response.input_tokens, self.response.output_tokens)
+    tokens: int | None = None  # of both directions together
 
 
 class NodeAnswer(NamedTuple):
@@ -134,17 +133,13 @@ def task_text(inputs: object) -> str | None:
 
 
 def model_request(metadata: Mapping[str, Any], parameters: object, *, chats: bool) -> ModelRequest:
-    """What a model is asked for.
-
-    Args:
-        metadata: what came with the model call.
-        parameters: its invocation parameters.
-        chats: whether it is a chat model.
-    """
-    model = label(metadata.get("ls_model_name"))
-    if not model:
-        model = label(entry(parameters, "model")) or label(entry(parameters, "model_name")) or None
-    provider = label(metadata.get("ls_provider"))
+    """What a model is asked for."""
+    model, provider = metadata.get("ls_model_name"), metadata.get("ls_provider")
+    if type(model) is not str or not model:
+        named, other = labels(parameters, ("model", "model_name"))
+        model = label(model) or named or other or None
+    if provider is not None and type(provider) is not str:
+        provider = label(provider)
     return made(
         ModelRequest,
         (
@@ -167,60 +162,73 @@ def structured_output(options: object) -> bool:
 
 
 def offers_tools(parameters: object, options: object) -> bool:
-    """Whether the model may choose tools.
-
-    Args:
-        parameters: its invocation parameters.
-        options: of the model call; see :func:`structured_output`.
-    """
+    """Whether the model may choose tools."""
     tools = entry(parameters, "tools") or entry(parameters, "functions")
     return bool(part(tools, slice(1))) and not structured_output(options)
 
 
 def model_answer(response: LLMResult) -> ModelAnswer:
     """Tool calls, tokens, finish reasons and so on of a model call."""
-    generation = first(first(response.generations))
-    if not is_a(generation, Generation):
+    given: Any = response.generations
+    if type(given) is list and given and type(given[0]) is list and given[0]:
+        generation = given[0][0]
+    else:
+        generation = first(first(given))
+    if not issubclass(type(generation), Generation):
         return ModelAnswer()
-    info: object = generation.generation_info
-    reason = label(entry(info, "finish_reason"))
-    message: Any = generation.message if is_a(generation, ChatGeneration) else None
+    info: Any = generation.generation_info
+    reason = None if info is None else label(entry(info, "finish_reason"))
+    message: Any = generation.message if issubclass(type(generation), ChatGeneration) else None
     calls: tuple[ChosenCall, ...] = ()
     usage: object = None
     own: str | None = None
     message_id: str | None = None
-    read, written = _USAGE
-    if is_a(message, AIMessage):
+    answers = issubclass(type(message), AIMessage)
+    if answers:
         info = message.response_metadata
-        reason = reason or label(entry(info, "finish_reason")) or label(entry(info, "stop_reason"))
-        calls = tuple(map(_chosen_call, part(message.tool_calls, slice(_MAX_ITEMS))))
-        usage, message_id = message.usage_metadata, label(message.id) or None
-        own = message_id
-        own = None if own is None or own.startswith(_OWN_IDS) else own
-    output = response.llm_output
-    if output is not None:
+        given = message.tool_calls
+        if type(given) is not list or len(given) > _MAX_ITEMS:
+            given = part(given, slice(_MAX_ITEMS))
+        calls = tuple([_chosen_call(call) for call in given])
+        usage, message_id = message.usage_metadata, message.id
+        if type(message_id) is not str:
+            message_id = label(message_id)
+        message_id = message_id or None
+        own = None if message_id is None or message_id.startswith(_OWN_IDS) else message_id
+    names, output = _USAGE, response.llm_output
+    if issubclass(type(output), dict) and dict.__len__(output):  # type: ignore[arg-type]
         own = label(entry(output, "id")) or own
         if usage is None:
-            usage, read, written = entry(output, "token_usage"), *_OLD_USAGE
+            usage, names = entry(output, "token_usage"), _OLD_USAGE
     model = entropy = None
-    if is_a(info, dict) and dict.__len__(info):  # type: ignore[arg-type]
-        own = label(entry(info, "id")) or own
-        model = label(entry(info, "model_name")) or label(entry(info, "model")) or None
-        logprobs = entry(info, "logprobs")
+    if issubclass(type(info), dict) and dict.__len__(info):
+        finish, stop, known, name, other = labels(info, _DETAILS)
+        reason = reason or finish or (stop if answers else None)
+        own, model = known or own, name or other or None
+        logprobs = dict.get(info, "logprobs")
         entropy = None if logprobs is None else action_entropy(logprobs)
-    tokens: tuple[int | None, ...] = (None, None, None, None, None)
-    if usage is not None:
-        cached, reasoned = entry(usage, "input_token_details"), entry(usage, "output_token_details")
-        tokens = (
-            count(entry(usage, read)),
-            count(entry(usage, written)),
-            None if cached is None else count(entry(cached, "cache_read")),
-            None if cached is None else count(entry(cached, "cache_creation")),
-            None if reasoned is None else count(entry(reasoned, "reasoning")),
-        )
+    tokens = _NO_TOKENS if usage is None else _tokens(usage, names)
+    read, written = tokens[:2]
+    spent = None if read is None and written is None else (read or 0) + (written or 0)
     reasons = (reason,) if reason else ()
     found = made(ModelResponse, (own or None, model, reasons, *tokens))
-    return made(ModelAnswer, (calls, found, entropy, message_id))
+    return made(ModelAnswer, (calls, found, entropy, message_id, spent))
+
+
+def _tokens(usage: Any, names: tuple[str, str]) -> tuple[int | None, ...]:
+    """Tokens read and written, and of those: from a cache, to it, of the reasoning."""
+    if not issubclass(type(usage), dict):
+        return _NO_TOKENS
+    read, written = dict.get(usage, names[0]), dict.get(usage, names[1])
+    cached = dict.get(usage, "input_token_details")
+    reasoned = dict.get(usage, "output_token_details")
+    return (
+        read if type(read) is int and 0 <= read <= MAX_COUNT else count(read),
+        written if type(written) is int and 0 <= written <= MAX_COUNT else count(written),
+        None if cached is None else count(entry(cached, "cache_read")),
+        None if cached is None else count(entry(cached, "cache_creation")),
+        None if reasoned is None else count(entry(reasoned, "reasoning")),
+    )
 
 
 def action_entropy(logprobs: object) -> float | None:
@@ -253,6 +261,10 @@ def tool_result(output: object, call_id: str | None = None) -> CallResult:
     the message that answers the call is its result. If ``call_id`` is unknown, that is the last one
     after the model's. If there is none, the result is where the command goes.
     """
+    if type(output) is ToolMessage:  # as nearly always
+        status = output.status
+        failed = (status if type(status) is str else exact_text(status)) == "error"
+        return made(CallResult, (output.content, failed))
     if type(output) is list and len(output) <= _MAX_ITEMS and is_a(first(output), ToolMessage):
         return _joined([_one_result(item, call_id) for item in output])
     return _one_result(output, call_id)
@@ -263,8 +275,6 @@ def node_key(metadata: Mapping[str, Any], tags: object, graph: object) -> NodeKe
     entrypoint, which is all of its graph.
 
     Args:
-        metadata: what came with the chain.
-        tags: its tags.
         graph: anything that distinguishes the graph that it is in.
     """
     place = label(metadata.get("langgraph_checkpoint_ns"))
@@ -301,12 +311,7 @@ def hand_off_target(output: object) -> str | None:
 
 
 def retrieval(metadata: Mapping[str, Any], name: object) -> dict[str, Any]:
-    """What is known of a retrieval when it begins.
-
-    Args:
-        metadata: what came with it.
-        name: name of the retriever.
-    """
+    """What is known of a retrieval when it begins."""
     return {
         "source": label(name),
         "provider": label(metadata.get("ls_vector_store_provider")),
@@ -374,7 +379,6 @@ def hand_off_result(command: object, given: int) -> CallResult:
     nothing; by its last message alone, every hand-off would be the same.
 
     Args:
-        command: hands over.
         given: how many messages the agent was given. They are the first ones if the command carries
             the whole history; of a shorter one, its last message counts.
     """
@@ -399,9 +403,6 @@ def node_answer(output: object) -> NodeAnswer:
 
     Structured output by a tool call (``ToolStrategy``) is answered there: if it has the form, the
     update has a ``structured_response``, else the answer says what is wrong with it.
-
-    Args:
-        output: the node's output: commands or an update.
     """
     accepted = False
     answered: set[str] = set()
@@ -412,18 +413,24 @@ def node_answer(output: object) -> NodeAnswer:
     return NodeAnswer(accepted, frozenset(answered))
 
 
-def replaces(output: object, message: str, calls: frozenset[str | None]) -> bool:
-    """Whether a node puts other calls in the place of those that a message has.
-
-    Args:
-        output: the node's output: commands or an update.
-        message: id of the message.
-        calls: ids of its calls.
-    """
-    for item in part(output, slice(_MAX_ITEMS)) if is_a(output, list) else [output]:
-        update = cast("Any", item).update if is_a(item, COMMANDS) else item
-        for found in part(entry(update, "messages"), slice(-_MAX_REPLACED, None)):
-            if not is_a(found, AIMessage) or label(cast("AIMessage", found).id) != message:
+def replaces(output: Any, message: str, calls: frozenset[str | None]) -> bool:
+    """Whether a node puts other calls in the place of those that a message has."""
+    items: Sequence[Any] = (output,)
+    if issubclass(type(output), list):
+        short = type(output) is list and len(output) <= _MAX_ITEMS
+        items = output if short else part(output, slice(_MAX_ITEMS))
+    for item in items:
+        update: Any = cast("Any", item).update if issubclass(type(item), COMMANDS) else item
+        if not issubclass(type(update), dict):
+            continue
+        messages = dict.get(update, "messages")
+        if type(messages) is not list or len(messages) > _MAX_REPLACED:
+            messages = part(messages, slice(-_MAX_REPLACED, None))
+        for found in messages:
+            if not issubclass(type(found), AIMessage):
+                continue
+            known = found.id
+            if (known if type(known) is str else label(known)) != message:
                 continue
             chosen = part(cast("AIMessage", found).tool_calls, slice(_MAX_ITEMS))
             return calls.isdisjoint([label(entry(call, "id")) for call in chosen])
@@ -452,9 +459,15 @@ def _message_text(value: object) -> object:
     return [message.content, chosen] if chosen else message.content
 
 
-def _chosen_call(call: object) -> ChosenCall:
-    name, call_id = label(entry(call, "name")), label(entry(call, "id"))
-    return made(ChosenCall, (name or "tool", entry(call, "args"), call_id))
+def _chosen_call(call: Any) -> ChosenCall:
+    if not issubclass(type(call), dict):
+        return made(ChosenCall, ("tool", None, None))
+    name, call_id = dict.get(call, "name"), dict.get(call, "id")
+    if type(name) is not str:
+        name = label(name)
+    if type(call_id) is not str:
+        call_id = label(call_id)
+    return made(ChosenCall, (name or "tool", dict.get(call, "args"), call_id))
 
 
 def _logprobs(token: object) -> list[float]:

@@ -74,7 +74,7 @@ def _find_current_run() -> CurrentRun | None:
     return scope.run.as_current(scope.tool, _find_attempts)
 
 
-add_finder(_find_current_run)
+add_finder(var_child_runnable_config, _find_current_run)
 
 
 @guarded("langchain.find_attempts", default=None)

@@ -32,11 +32,6 @@ def root_run(
 
     Args:
         inputs: its input; looked at for the task only.
-        metadata: what came with it; overrides ``labels``.
-        labels: what the handler was given.
-        name: its name, for an agent that has no other.
-        model: name of the model that decides.
-        around: where it is invoked, when LangChain's callbacks show that it is inside a run.
     """
     given = run_labels(metadata)
     if around is not None:
@@ -58,11 +53,7 @@ def root_run(
 
 
 def entrypoint_name(metadata: Mapping[str, Any]) -> str | None:
-    """The name of the function that a graph consists of, if it is one of the functional API.
-
-    Args:
-        metadata: what came with the first chain of the graph.
-    """
+    """The name of the function that a graph consists of, if it is one of the functional API."""
     triggers = metadata.get("langgraph_triggers")
     if type(triggers) is not tuple or len(triggers) != 1 or label(triggers[0]) != _ENTRY:
         return None
@@ -75,11 +66,8 @@ def child_run(
     """The run of an agent that is invoked inside another one's.
 
     Args:
-        inputs: its root chain's input.
         metadata: its metadata; labels that are the same as in the run around it are inherited, and
             not this run's.
-        name: the chain's name.
-        around: where it is invoked.
     """
     outer = around.run.recorded.event
     known = around.run.metadata
@@ -100,14 +88,7 @@ def child_run(
 def branch_run(
     inputs: object, metadata: Mapping[str, Any], *, name: object, around: Scope
 ) -> RunStarted:
-    """The run of a branch of an agent's run, named after its node, else after its chain.
-
-    Args:
-        inputs: the input of its chain.
-        metadata: what came with its chain.
-        name: name of its chain.
-        around: where it branches off.
-    """
+    """The run of a branch of an agent's run, named after its node, else after its chain."""
     node = label(metadata.get("langgraph_node")) or label(name) or ""
     outer = around.run.recorded.event
     return RunStarted(

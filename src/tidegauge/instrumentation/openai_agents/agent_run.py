@@ -85,11 +85,7 @@ class AgentRun:
         self.open_ids: OrderedDict[str, None] = OrderedDict()
 
     def enforce(self, calls: int = 0) -> None:
-        """Raise the deliberate stop, if the policy stops the run.
-
-        Args:
-            calls: how many calls the stop refuses.
-        """
+        """Raise the deliberate stop, if the policy stops the run."""
         if self.recorded.decision.action == "stop" and not self.watched_only:
             self.stopped = True
             self.recorded.enforce(AgentRunStopped, calls=calls)
@@ -120,10 +116,7 @@ def open_root_run(
     """Open the run of an outermost ``Runner.run``.
 
     Args:
-        root: id of its span.
-        name: the agent that it starts with.
         metadata: those of the trace; override ``labels``.
-        labels: what the processor was given.
     """
     given = run_labels(metadata)
     around = find_current_run()
@@ -142,13 +135,7 @@ def open_root_run(
 
 
 def open_child_run(root: str, name: str, *, around: Scope) -> AgentRun:
-    """Open the run of an agent inside a run: as a tool, or in a guardrail.
-
-    Args:
-        root: id of its span.
-        name: the agent.
-        around: where it happens.
-    """
+    """Open the run of an agent inside a run: as a tool, or in a guardrail."""
     outer = around.run.recorded.event
     event = RunStarted(
         run=new_run_id(),

@@ -164,9 +164,9 @@ class TidegaugeRunHooks(RunHooks[Any]):
         run.enforce()
         if run.traced:
             prompt = None
-            if run.recorded.shows_contents:
+            if run.recorded.spans.shows_contents:
                 prompt = item_contents.prompt_of(items, system, agent.tools)
-            run.asked = run.recorded.start_chat(parsing.agent_request(agent), prompt)
+            run.asked = run.recorded.spans.start_chat(parsing.agent_request(agent), prompt)
 
     @_hook
     def _on_llm_end(self, agent: Agent[Any], response: ModelResponse) -> None:
@@ -176,8 +176,9 @@ class TidegaugeRunHooks(RunHooks[Any]):
         run, answer = scope.run, parsing.hook_answer(response)
         chat, run.asked = run.asked, None
         if chat is not None:  # no span of the SDK's took it
-            said = item_contents.answer_of(response.output) if run.recorded.shows_contents else None
-            run.recorded.end_chat(chat, answer.response, answer=said)
+            spans = run.recorded.spans
+            said = item_contents.answer_of(response.output) if spans.shows_contents else None
+            spans.end_chat(chat, answer.response, answer=said)
         if not answer.calls:
             run.turns.add_tokens(answer.tokens)
             return

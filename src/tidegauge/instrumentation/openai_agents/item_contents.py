@@ -29,13 +29,7 @@ _OMITTED: Final = {
 
 
 def prompt_of(given: object, system: object = None, tools: object = None) -> Prompt | None:
-    """What a model is shown; ``None``, it is not known.
-
-    Args:
-        given: its input: a text, items or chat messages.
-        system: its instructions.
-        tools: the tools that it may choose.
-    """
+    """What a model is shown; ``None``, it is not known."""
     messages: list[Any] = [{"role": "user", "content": given}] if is_a(given, str) else []
     if is_a(given, (list, tuple)):
         messages = list(part(given, slice(None)))
@@ -51,12 +45,7 @@ def prompt_of(given: object, system: object = None, tools: object = None) -> Pro
 
 
 def answer_of(items: object, finish_reasons: Sequence[str] = ()) -> Reply | None:
-    """What a model answered; ``None``, it is not known.
-
-    Args:
-        items: its output: items, or chat messages.
-        finish_reasons: why it stopped.
-    """
+    """What a model answered; ``None``, it is not known."""
     if not is_a(items, (list, tuple)):
         return None
     known = part(items, slice(None))

@@ -21,10 +21,10 @@ from agents import (
 from agents.models import get_default_model
 
 from tidegauge.events import ABSENT, CallResult
-from tidegauge.runs.request_metadata import request_parameters
 from tidegauge.runs.turn_calls import ChosenCall
 from tidegauge.tracer import CallFailure, ModelRequest, ModelResponse
 from tidegauge.tracer.conventions import SERVER_ADDRESS, SERVER_PORT
+from tidegauge.tracer.model_calls import request_parameters
 from tidegauge.values.safe_reading import count, entry, label, total
 
 _CALLED_BY_KIND: Final = {  # items that the SDK runs a tool for -> name of the tool

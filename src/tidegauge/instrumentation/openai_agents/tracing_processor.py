@@ -214,7 +214,7 @@ class TidegaugeTracingProcessor(TracingProcessor):
                 if isinstance(data, GenerationSpanData)
                 else parsing.response_parameters(data)
             )
-            run.models[key] = run.recorded.start_chat(request, inside=scope.tool_span)
+            run.models[key] = run.recorded.spans.start_chat(request, inside=scope.tool_span)
 
     def _end_model(
         self, span: Span[Any], answer: parsing.ModelAnswer, request: ModelRequest, scope: Scope
@@ -222,12 +222,13 @@ class TidegaugeTracingProcessor(TracingProcessor):
         run = scope.run
         chat = run.models.pop(span.span_id, None)
         if chat is not None:
-            run.recorded.end_chat(
+            spans, data = run.recorded.spans, span.span_data
+            spans.end_chat(
                 chat,
                 answer.response,
-                answer=self._said(span.span_data, answer) if run.recorded.shows_contents else None,
+                answer=self._said(data, answer) if spans.shows_contents else None,
                 request=request,
-                prompt=self._shown(span.span_data, run) if run.recorded.shows_contents else None,
+                prompt=self._shown(data, run) if spans.shows_contents else None,
                 error=parsing.failure(span.error),
             )
         if run.hooked and scope.tool is None:
@@ -256,7 +257,7 @@ class TidegaugeTracingProcessor(TracingProcessor):
     def _start_tool(self, key: str, name: str, run: AgentRun) -> None:
         call = run.turns.begin(name)
         if run.traced:
-            call.span = run.recorded.start_tool(
+            call.span = run.recorded.spans.start_tool(
                 call.name,
                 call_id=call.id,
                 signals=call.turn.signals,
@@ -294,7 +295,7 @@ class TidegaugeTracingProcessor(TracingProcessor):
         ended = time.time_ns()
         decision = run.turns.end(call, result, arguments=arguments)
         if run.traced:
-            run.recorded.end_tool(
+            run.recorded.spans.end_tool(
                 call.span,
                 result.outcome,
                 parsing.tool_failure(result, span.error),

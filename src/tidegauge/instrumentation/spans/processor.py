@@ -19,12 +19,13 @@ from tidegauge.events import GO_ON, Decision
 from tidegauge.foreign_spans.convention_reader import convention_of, looks_like_agent
 from tidegauge.foreign_spans.external_run import ExternalRun, RunDefaults
 from tidegauge.foreign_spans.grouping import Grouping
-from tidegauge.foreign_spans.plain_attributes import (
+from tidegauge.foreign_spans.span import (
+    Attributes,
     LiveAttributes,
+    SpanData,
     plain_attributes,
     plain_name,
 )
-from tidegauge.foreign_spans.span import Attributes, SpanData
 from tidegauge.runs.current import get_recorder
 from tidegauge.runs.recorder import RecordedRun
 from tidegauge.safety.guard import guarded

@@ -86,7 +86,7 @@ def test_runs_that_are_idle_for_too_long_are_ended(seen: testing.Capture) -> Non
 def test_what_never_ends_inside_a_run_is_bounded(
     seen: testing.Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_map, "_MAX_OPEN_IDS", 3)
+    monkeypatch.setattr(run_map, "MAX_OPEN_IDS", 3)
     runs = CallbackRuns()
     run = opened(seen, runs)
     inside = [entered(runs, run) for _ in range(5)]

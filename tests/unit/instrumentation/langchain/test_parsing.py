@@ -105,8 +105,7 @@ def test_a_chat_models_answer() -> None:
     )
     answer = parsing.model_answer(chat(message))
     response = ModelResponse("m-1", "m", ("tool_use",), 7, 3)
-    assert answer == ModelAnswer((ChosenCall("look", {"at": 1}, "c1"),), response)
-    assert answer.tokens == 10
+    assert answer == ModelAnswer((ChosenCall("look", {"at": 1}, "c1"),), response, tokens=10)
 
 
 def test_tokens_of_caches_and_of_reasoning() -> None:

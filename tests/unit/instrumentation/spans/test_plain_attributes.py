@@ -16,14 +16,14 @@ from tidegauge.catalog import REPAIRED_SPANS
 from tidegauge.events import ABSENT
 from tidegauge.foreign_spans.dedupe import same_arguments
 from tidegauge.foreign_spans.json_values import parsed, text
-from tidegauge.foreign_spans.plain_attributes import (
+from tidegauge.foreign_spans.span import (
     MAX_READ,
+    UNKNOWN_ARGUMENTS,
     LiveAttributes,
     plain_attributes,
     plain_name,
     plain_value,
 )
-from tidegauge.foreign_spans.span import UNKNOWN_ARGUMENTS
 from tidegauge.instrumentation.spans import TidegaugeSpanProcessor
 
 

@@ -12,8 +12,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import TracerProvider
 
 from tidegauge import catalog, testing
-from tidegauge._content_hints import content_hint
 from tidegauge._span_faults import SpanFaults, span_faults
+from tidegauge.foreign_spans.convention_reader import content_hint
 from tidegauge.foreign_spans.span import SpanData
 from tidegauge.instrumentation.spans import TidegaugeSpanProcessor
 from tidegauge.receivers.assembly import Assembly
@@ -92,7 +92,7 @@ def test_each_scope_is_logged_once_with_what_to_do(caplog):
     faults = SpanFaults()
     with caplog.at_level(logging.WARNING, "tidegauge"):
         for _ in range(3):
-            faults.unread("pydantic-ai", "no_contents")
+            faults.unread("pydantic-ai", "no_contents", content_hint)
         faults.unread("pydantic-ai", "late")
         faults.unread("app", "no_run")
         faults.unread("", "unknown_convention")
