@@ -188,7 +188,7 @@ class TableFile:
 
     Spreadsheets run a cell of a CSV that begins like a formula, and others choose the names of
     agents. So such a text gets an apostrophe before it, and so does one that begins with an
-    apostrophe: whoever drops the first apostrophe gets every text as it was.
+    apostrophe: without its first apostrophe, each such text is what it was.
 
     Attributes:
         rows: how many rows it has.

@@ -259,19 +259,12 @@ _HEADING_LINES: Final = 2
 
 
 class _Column(NamedTuple):
-    """A column as it is printed.
+    """A column as it is printed."""
 
-    Attributes:
-        heading: the lines of its heading.
-        cells: one for each row.
-        width: in columns of the terminal.
-        left: whether it is aligned to the left, as names are.
-    """
-
-    heading: Sequence[str]
+    heading: Sequence[str]  # its lines
     cells: Sequence[str]
     width: int
-    left: bool
+    left: bool  # aligned so, as names are
 
     def padded(self, text: str) -> str:
         space = " " * (self.width - _width(text))

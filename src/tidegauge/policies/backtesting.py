@@ -345,7 +345,7 @@ def _mean_of(parts: Sequence[_Drawn]) -> _Drawn:
 
 
 def _task(run: RunTrace, *, by_task: bool) -> object:
-    """The task of a run; a run without one is a task of its own."""
+    """The task of a run; a run without one counts as a task by itself."""
     return run.task if by_task and run.task is not None else id(run)
 
 
