@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tarfile
 import tomllib
 import venv
 import zipfile
@@ -95,13 +96,21 @@ def test_it_holds_the_package_and_its_data(wheel: Path) -> None:
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert expected <= names
-    assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
+    assert not any(name.startswith(("tests/", "benchmarks/", "dashboards/")) for name in names)
+    assert {"LICENSE", "uplot.LICENSE"} == {
+        Path(name).name for name in names if "licenses/" in name
+    }
+    [sdist] = wheel.parent.glob("*.tar.gz")
+    with tarfile.open(sdist) as source:
+        assert f"{sdist.name.removesuffix('.tar.gz')}/dashboards/__main__.py" in source.getnames()
 
 
 def test_pip_installs_it(wheel: Path, tmp_path: Path) -> None:
     venv.create(tmp_path, with_pip=True)
     run(str(tmp_path / "bin" / "python"), "-m", "pip", "install", "--quiet", str(wheel))
     works(tmp_path, "")
+    for command in ("dashboards", "rules"):
+        run(str(tmp_path / "bin" / "tidegauge"), command, "--out", str(tmp_path / "files"))
 
 
 @pytest.mark.parametrize("extra", EXTRAS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -76,6 +77,14 @@ def test_the_picture_shows_the_imports() -> None:
     assert picture() in (ROOT / "CONTRIBUTING.md").read_text(), (
         f"replace the picture in CONTRIBUTING.md by:\n{picture()}"
     )
+
+
+def test_the_map_leads_to_files() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    table = text.split("Where is what, below")[1].split("\n\n")[1]
+    named = re.findall(r"`([\w/]+\.py)`", table)
+    assert len(named) >= 10
+    assert [name for name in named if not (SOURCE / name).is_file()] == []
 
 
 def twice(names: Iterable[str]) -> set[str]:

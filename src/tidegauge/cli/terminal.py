@@ -286,6 +286,9 @@ class TextTable:
     that is not enough, names move to lines above the rows that share them; if the numbers alone are
     too wide, they follow in further tables. Output that does not go to a terminal has full width.
 
+    No number is ever cut or broken over lines, as rich's tables do where there is no room: half a
+    number is a wrong one.
+
     >>> table = TextTable(("task group", "agent"), ("runs", "loop ratio"))
     >>> table.add("shop", "browser", "3", "0.0%")
     >>> table.add("shop", "shell", "12", "8.5%")

@@ -97,28 +97,9 @@ class Node:
     """
 
     __slots__ = (
-        "_ended",
-        "_reading",
-        "agent_inside",
-        "ahead",
-        "announced",
-        "beside",
-        "chose_by",
-        "chose_until",
-        "earliest",
-        "in_tool",
-        "joined",
-        "known",
-        "live",
-        "name",
-        "parent",
-        "run",
-        "scope",
-        "since",
-        "span_id",
-        "trace_id",
-        "turns",
-        "until",
+        *("_ended", "_reading", "agent_inside", "ahead", "announced", "beside", "chose_by"),
+        *("chose_until", "earliest", "in_tool", "joined", "known", "live", "name", "parent", "run"),
+        *("scope", "since", "span_id", "trace_id", "turns", "until"),
     )
 
     def __init__(
@@ -340,28 +321,9 @@ class ExternalRun:
     """
 
     __slots__ = (
-        "_opened_as",
-        "accompanied",
-        "agent",
-        "around",
-        "called",
-        "children",
-        "chose_by",
-        "chose_until",
-        "direct",
-        "earlier",
-        "handed_over",
-        "incomplete",
-        "inside",
-        "last_seen",
-        "recorded",
-        "root",
-        "scopes",
-        "service",
-        "size",
-        "traces",
-        "turns",
-        "unsure",
+        *("_opened_as", "accompanied", "agent", "around", "called", "children", "chose_by"),
+        *("chose_until", "direct", "earlier", "handed_over", "incomplete", "inside", "last_seen"),
+        *("recorded", "root", "scopes", "service", "size", "traces", "turns", "unsure"),
     )
 
     def __init__(

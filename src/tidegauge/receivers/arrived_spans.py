@@ -70,17 +70,11 @@ _NODE_BYTES: Final = 700
 
 
 class ArrivedSpans(Grouping):
-    """A grouping that gets spans after they have ended.
+    """A grouping that gets spans after they have ended; see :class:`Grouping`.
 
     Args:
-        recorder: gives the recorder that new runs are reported to.
-        defaults: attributes of runs whose spans do not give them.
-        max_runs: limit of open runs; one more ends the run that was idle for longest.
-        idle_seconds: a run without a span for this long is ended.
-        orphan_seconds: the same, if the outermost known span of the run has ended: the spans
-            around it are probably sent elsewhere.
-        across_traces: see :class:`Grouping`.
-        clock: seconds.
+        orphan_seconds: a run without a span for so long is ended, if its outermost known span has
+            ended: the spans around it are probably sent elsewhere.
 
     Attributes:
         late_calls: calls that arrived after their run was ended.

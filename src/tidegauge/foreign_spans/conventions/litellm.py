@@ -25,21 +25,8 @@ from tidegauge.foreign_spans.span import (
 )
 
 _PROVIDERS: Final = (
-    "anthropic",
-    "azure",
-    "azure_ai",
-    "bedrock",
-    "deepseek",
-    "gemini",
-    "groq",
-    "hosted_vllm",
-    "mistral",
-    "ollama",
-    "openai",
-    "openrouter",
-    "together_ai",
-    "vertex_ai",
-    "xai",
+    *("anthropic", "azure", "azure_ai", "bedrock", "deepseek", "gemini", "groq", "hosted_vllm"),
+    *("mistral", "ollama", "openai", "openrouter", "together_ai", "vertex_ai", "xai"),
 )
 _SHOWN: Final = ("messages", "input", "contents")
 _SAID: Final = ("choices", "content", "output", "candidates")
