@@ -904,8 +904,11 @@ class TestWhatIsAround:
 
 
 def test_what_was_put_off_is_done_before_the_current_run_is_looked_for():
-    with capture():
+    def late():
         opened = tidegauge.run()
         opened.__enter__()
         defer(partial(opened.__exit__, None, None, None))
-        assert tidegauge.get_current_run().id == ""
+        return tidegauge.get_current_run().id
+
+    with capture():
+        assert copy_context().run(late) == ""
