@@ -38,7 +38,16 @@ from tidegauge.runs.recorder import RecordedRun
 from tidegauge.runs.task_attempts import Attempts
 from tidegauge.runs.turn_calls import OpenTurns, Turn, TurnCall
 from tidegauge.runs.turns import TurnTracker
-from tidegauge.safety.critical import defer, defer_if_unused, here, interrupted, reset_after_fork
+from tidegauge.safety.critical import (
+    AT_ONCE,
+    _deferred,
+    defer,
+    defer_if_unused,
+    here,
+    interrupted,
+    reset_after_fork,
+    run_deferred,
+)
 from tidegauge.safety.guard import guarded, internal_errors, passes
 from tidegauge.tracer import CallFailure, Failed, RequestLabels
 from tidegauge.values import class_name, failure_text
@@ -118,6 +127,8 @@ def find_current_run() -> CurrentRun | None:
     Runs and calls that are over are skipped: an exception of a signal handler may have prevented
     their removal.
     """
+    if _deferred:  # among them may be the end of a run that is still current
+        run_deferred(AT_ONCE)
     found = current_run.get()
     if found is not None and (
         found.run.closed or ((call := found.call) is not None and call.ended)

@@ -194,7 +194,7 @@ class TurnTracker:
         return call
 
     def begin_chosen(self, call_id: str) -> TurnCall | None:
-        """A chosen call begins that has an id of its own, as nearly always: that needs no lock.
+        """A chosen call begins that no other has the id of, as nearly always: no lock is needed.
 
         Returns:
             ``None``, if it may be another one: see :meth:`begin`.
@@ -501,7 +501,7 @@ class TurnTracker:
         for call in turn.calls:
             if call.id is not None:
                 # Some servers give the calls of one answer the same id, or an empty one; some
-                # count them anew in each answer.
+                # begin to count at zero in each answer.
                 before = by_id.get(call.id)
                 if before is not None and before is not call and before.turn is turn:
                     turn.same_ids = True

@@ -578,7 +578,7 @@ class RunSpans:
 
 
 class NoSpans:
-    """Of a run that has no spans: they could not be opened, or are made by nobody here."""
+    """Of a run that has no spans: they could not be opened, or are not ours."""
 
     span: Span = INVALID_SPAN
     context: Context | None = None

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from itertools import pairwise
 
 import numpy
@@ -20,6 +21,7 @@ from support.span_story import events, story
 from tidegauge import RunStopped
 from tidegauge.events import ABSENT
 from tidegauge.runs.open_run import current_run
+from tidegauge.safety.critical import defer
 from tidegauge.safety.guard import internal_errors
 from tidegauge.streaming_metrics import Exploration, SuccessRate
 from tidegauge.testing import capture
@@ -899,3 +901,14 @@ class TestWhatIsAround:
         with capture(capture_content=True), tidegauge.run(task="a long text"):
             contexts.append(copy_context())
         assert contexts[0][current_run].run.event.task is None
+
+
+def test_what_was_put_off_is_done_before_the_current_run_is_looked_for():
+    def late():
+        opened = tidegauge.run()
+        opened.__enter__()
+        defer(partial(opened.__exit__, None, None, None))
+        return tidegauge.get_current_run().id
+
+    with capture():
+        assert copy_context().run(late) == ""

@@ -118,8 +118,7 @@ class OpenChain(RunScope[AgentRun]):
     def attempts(self) -> Attempts | None:
         """Those of the task that it belongs to; ``None``, outside of graphs.
 
-        Most tasks choose nothing, or are not in question again: they are made when something is to
-        be remembered.
+        They are made when they are asked for: most tasks are not tried again.
         """
         task = self.within
         if task is None:
@@ -245,7 +244,7 @@ class OpenChain(RunScope[AgentRun]):
                     self.plain = True
                 elif path[-1] is True:
                     # The functional API calls one task after the other in one superstep. They are
-                    # no branches because of that, and are told apart like other chains.
+                    # no branches because of that: of them, those are that are open at once.
                     self._order, superstep = (path[-2] if type(path[-2]) is int else -1), None
                 else:
                     self.sent = True

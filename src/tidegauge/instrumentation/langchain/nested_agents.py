@@ -74,8 +74,8 @@ class NestedChain(RunScope[AgentRun]):
         chain.metadata, chain.tags = metadata, tags
         if isinstance(scope, NestedChain):
             chain.parent = scope
-            # Only a graph gives what runs in it a checkpoint namespace of its own. That it is a
-            # compiled one, nothing says when it begins: it is known when its first task does.
+            # Only a graph gives what runs in it another checkpoint namespace. When it begins,
+            # nothing shows that it is a graph: it is known when its first task begins.
             if chain._task != scope._task:
                 scope.graph = True
         return chain
@@ -113,7 +113,7 @@ class NestedChain(RunScope[AgentRun]):
         return self.tool.name
 
     def _has_name(self) -> bool:
-        # ``StateGraph.compile`` names a graph "LangGraph" if nobody else does.
+        # ``StateGraph.compile`` names a graph "LangGraph" if its caller does not.
         return label(self.name) not in (None, "", UNNAMED)
 
     def claim(self, chain: NestedChain) -> bool:
