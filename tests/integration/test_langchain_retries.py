@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from langchain.agents import create_agent
@@ -160,7 +160,7 @@ async def test_turns_of_a_model_that_a_node_asks_itself_count_once(
         messages: list[BaseMessage] = []
         for _ in places:
             messages.append(model.invoke([*state["messages"], *messages]))
-            messages += [look.invoke(call) for call in messages[-1].tool_calls]
+            messages += [look.invoke(call) for call in cast("AIMessage", messages[-1]).tool_calls]
         fail()
         by_tool("shelf")
         return {}

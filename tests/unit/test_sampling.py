@@ -242,7 +242,9 @@ def test_bytes_are_bounded_over_all_runs() -> None:
         runs = [recorder.start_run(RunStarted(run=f"r{n}", agent="a"), context) for n in range(20)]
         for run in runs:
             for _ in range(3):
-                run.end_tool(run.start_tool("look", arguments="x" * 4_000), result="y" * 4_000)
+                run.spans.end_tool(
+                    run.spans.start_tool("look", arguments="x" * 4_000), result="y" * 4_000
+                )
             assert setup.processor.waiting_bytes <= 100_000
         assert 0 < len(setup.sent()) < 60
         assert decisions()["beyond_limit"] > 10

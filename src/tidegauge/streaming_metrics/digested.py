@@ -473,7 +473,7 @@ _SAYS_NO: Final = re.compile(
 ).search
 _TELLING: Final = frozenset(
     b"no 0 zero without nothing none not null nil empty n notfound notthere nonefound nonethere "
-    b"nothingfound nothingthere error errors fail fails failed failure cannot t could couldn doesn "
+    b"nothingfound nothingthere error errors fail fails failed failure cannot t "
     b"invalid denied unable unknown missing time timeout timed refused forbidden unauthorized "
     b"rejected exception traceback http status code".split()
 )
