@@ -149,8 +149,8 @@ class TidegaugeCallbackHandler(RunHolder):
         node_spans: whether the nodes of graphs have spans, between that of the run and those of the
             model calls and tools in them. They are no steps, and cost about as much as those.
         idle_seconds: a run whose model is not called for so long, including waiting for a
-            person, is ended as unknown. ``configure(idle_seconds=...)`` ends its record, too:
-            whichever is shorter holds.
+            person, is ended as unknown. ``configure(idle_seconds=...)`` ends its record, too: the
+            shorter of the two times applies.
 
     Raises:
         ConfigurationError: ``t_max`` is below 1, ``idle_seconds`` not above 0, or ``on_stop`` or
@@ -162,7 +162,7 @@ class TidegaugeCallbackHandler(RunHolder):
     'hello'
     """
 
-    raise_error = True  # the deliberate stop has to get out; nothing else does (see _hook)
+    raise_error = True  # only the deliberate stop is raised (see _hook)
     run_inline = True  # in the order of the events, with no thread for each of them
 
     def __init__(
