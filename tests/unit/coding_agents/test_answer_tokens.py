@@ -23,7 +23,7 @@ from tidegauge.pipeline import Pipeline
 from tidegauge.pipeline.settings import Settings
 from tidegauge.safety.guard import internal_errors
 
-DATA = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[5] / "shared" / "data"))
+DATA = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[4] / "shared" / "data"))
 CAPTURES = [
     path
     for agent in ("codex", "gemini", "qwen-0.24")

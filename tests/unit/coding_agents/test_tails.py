@@ -30,7 +30,7 @@ from tidegauge.recordings.line_replay import Replay
 from tidegauge.recordings.step_events import parse_line
 from tidegauge.safety.guard import internal_errors
 
-DATA = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[5] / "shared" / "data"))
+DATA = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[4] / "shared" / "data"))
 CAPTURES = sorted(DATA.glob("coding_agents/*/*/transcript.*")) + sorted(
     DATA.glob("coding_agents/openhands/*/events")
 )
