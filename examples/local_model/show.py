@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tidegauge.instrumentation.langchain import stopped_by
 from tidegauge.streaming_metrics import Engine
-from tidegauge.streaming_metrics.snapshot import RunReport
+from tidegauge.streaming_metrics import RunReport
 from tidegauge.worlds import Walk
 
 __all__ = ["Show", "walked_map"]

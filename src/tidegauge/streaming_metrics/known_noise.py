@@ -873,7 +873,7 @@ def _tables_of_curl(data: bytes) -> list[Noise]:
 
 def _overwritten_rows(data: bytes) -> list[Noise]:
     """Rows of progress that the next one overwrites: how many there are depends on the speed."""
-    found = []
+    found: list[Noise] = []
     for overwrites, ends in ((b"\r", b"\n"), (rb"\r", rb"\n")):
         rows = data.split(overwrites)
         end = 0
@@ -882,6 +882,8 @@ def _overwritten_rows(data: bytes) -> list[Noise]:
             start = end if at < 0 else end + at + len(ends)
             end += len(row) + len(overwrites)
             if _percentage(data, start, end) and _percentage(following.partition(ends)[0]):
+                if found and found[-1].end == start:
+                    start = found.pop().start
                 found.append(Noise(start, end, "transfer_rates", b""))
     return found
 
