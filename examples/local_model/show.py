@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tidegauge.instrumentation.langchain import stopped_by
-from tidegauge.streaming_metrics import Engine
-from tidegauge.streaming_metrics import RunReport
+from tidegauge.streaming_metrics import Engine, RunReport
 from tidegauge.worlds import Walk
 
 __all__ = ["Show", "walked_map"]
