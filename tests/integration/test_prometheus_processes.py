@@ -75,9 +75,11 @@ def agents(number):
         with tidegauge.run(**start, memory=arm, t_max=20, goal="chest") as run:
             walk(run, chance, 7 + attempt + number)
             run.finish(success=chance.random() < 0.6)
+    opened = []  # a run that is freed ends
     for still in range(number + 1):
-        opened = contextvars.Context().run(tidegauge.run(**start).__enter__)  # and stays so
-        walk(opened, chance, 8 + 2 * still)
+        opened.append(contextvars.Context().run(tidegauge.run(**start).__enter__))
+        walk(opened[-1], chance, 8 + 2 * still)
+    return opened
 
 configured()  # what the parent has before it forks does not disturb
 children = []
@@ -87,7 +89,7 @@ for number in range(len(workers)):
     if not child:
         os.close(stop)
         pipeline = configured()
-        agents(number)
+        opened = agents(number)
         os.read(going, 1)  # until it is to end, or the parent is gone
         os._exit(0)
     os.close(going)
