@@ -241,8 +241,8 @@ class MeasuredInputSettings(StepInputSettings):
         POLICY,
         None,
         "Rules that act on the runs, as in loop_repeats=3,failed_rounds=3, or the file of a policy "
-        "(.toml). A run ends where one stops it. Signals: loop_repeats, result_streak, "
-        "failed_rounds, steps.",
+        "(.toml). A run ends where one stops it. Signals are loop_repeats, stuck_streak, steps and "
+        "others: see docs/interventions.md.",
     )
 
     guard: Any = setting(GUARD, None, GUARD_HELP)

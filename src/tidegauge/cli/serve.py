@@ -167,8 +167,9 @@ def serve(settings: ServeSettings) -> None:
     """Receive the spans of agents in any language, and serve their metrics.
 
     Point the OTLP exporter of your agents here (OTEL_EXPORTER_OTLP_ENDPOINT), Prometheus at
-    /metrics, and a browser at /. Spans of the OpenTelemetry GenAI conventions, OpenInference,
-    OpenLLMetry and pydantic-ai become runs and steps; all others are accepted and ignored.
+    /metrics, and a browser at /. Agents' spans become runs and steps, by whatever convention of
+    docs/external-spans.md (OpenTelemetry GenAI, OpenInference, OpenLLMetry, Langfuse and others);
+    all other spans are accepted and ignored.
 
     \b
     Examples:

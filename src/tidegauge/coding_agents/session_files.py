@@ -1,4 +1,4 @@
-"""The file of a session: read whole, or while an agent writes it.
+"""The file of a session: read whole, or while an agent writes it; the tokens of its answers.
 
 While it is written, a file with a line a record is read from where the last look has stopped. A
 line without its end waits for the next look. A file that has become shorter, or is another one, is

@@ -81,13 +81,15 @@ class AgentNames:
             self._first.setdefault((service, scope), {})[name] = _Shown(at, since)
 
 
-def plain_name(span_name: str) -> str:
+def agent_in_name(span_name: str) -> str:
     """The name of an agent or workflow in that of its span; empty if that has an id in it.
 
-    >>> plain_name("invoke_agent helper"), plain_name("helper.workflow"), plain_name("helper")
-    ('helper', 'helper', 'helper')
-    >>> plain_name("Crew_58a64a37-6f9d-4a4f-8b81-4ebca6bb8f61.kickoff"), plain_name("run {name}")
-    ('', '')
+    >>> agent_in_name("invoke_agent helper"), agent_in_name("helper.workflow")
+    ('helper', 'helper')
+    >>> agent_in_name("helper"), agent_in_name("Crew_58a64a37-6f9d-4a4f-8b81-4ebca6bb8f61.kickoff")
+    ('helper', '')
+    >>> agent_in_name("run {name}")
+    ''
     """
     for operation in _OPERATIONS:
         span_name = span_name.removeprefix(operation)

@@ -10,7 +10,7 @@ from opentelemetry.trace import SpanContext
 
 from tidegauge._span_faults import span_faults
 from tidegauge.events import ABSENT, RunOutcome, RunStarted
-from tidegauge.foreign_spans.agent_names import plain_name
+from tidegauge.foreign_spans.agent_names import agent_in_name
 from tidegauge.foreign_spans.convention_reader import (
     CONVENTIONS,
     OUR_SCOPE,
@@ -450,7 +450,7 @@ def open_run(
     for node in reversed(inner):
         known = known.filled_from(node.info())
     known = info.filled_from(known)
-    name = root.info().agent or ("" if _is_wrapper(root) else plain_name(root.name))
+    name = root.info().agent or ("" if _is_wrapper(root) else agent_in_name(root.name))
     name = name or known.agent or ""
     service = service_of(resource)
     outer = around.recorded.event if around is not None else None

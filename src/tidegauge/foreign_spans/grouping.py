@@ -29,7 +29,7 @@ from math import inf
 from typing import Any, Final
 
 from tidegauge._span_faults import UnreadReason, span_faults
-from tidegauge.foreign_spans.agent_names import AgentNames, plain_name
+from tidegauge.foreign_spans.agent_names import AgentNames, agent_in_name
 from tidegauge.foreign_spans.convention_reader import OUR_SCOPE, convention_of, read_span
 from tidegauge.foreign_spans.dedupe import (
     SeenModel,
@@ -491,7 +491,7 @@ class Grouping:
         run = ended or node.enclosing_run()
         if run is None or (run.agent and (ended is None or name is None)):
             return
-        name = name or (plain_name(span.name) if ended is not None else None)
+        name = name or (agent_in_name(span.name) if ended is not None else None)
         if not name:
             return
         run.agent = name

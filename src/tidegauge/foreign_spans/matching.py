@@ -477,7 +477,7 @@ class SpanTurns(TurnTracker):
         """Whether a call that is known is shown from another host, at another time."""
         clock = clock_of(span.resource)
         known = [call for call in self._all_calls() if call.name == tool.name]
-        call = next((call for call in known if _same_id(call, span, tool, clock)), None)
+        call = next((call for call in known if _same_id(call, tool, clock)), None)
         if call is None:
             when = Interval(span.start, span.end)
             call = next(
@@ -713,7 +713,7 @@ def _may_be_ahead(call: SpanCall, seen: SeenModel) -> bool:
     return seen.when.end - call.when.end <= MAX_SKEW
 
 
-def _same_id(call: SpanCall, span: SpanData, tool: ToolSpan, clock: str) -> bool:
+def _same_id(call: SpanCall, tool: ToolSpan, clock: str) -> bool:
     """Whether a call has this id, and it is not one that a model gave twice."""
     if call.id is None or call.id != tool.id or call.result is None or call.raised:
         return False

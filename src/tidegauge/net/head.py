@@ -1,5 +1,7 @@
 """The head of an HTTP/1.1 request: read by lines within limits, and rejected if it is ambiguous.
 
+Its bearer token is checked here, too.
+
 Parsers accept some of what RFC 9112 forbids, and they differ in it: lines that end in a bare LF,
 headers that continue on the next line, white space before a colon, a repeated length. If a proxy
 parses a request differently, an attacker can smuggle a second request in the difference. All of

@@ -1,4 +1,4 @@
-"""A rule: the action of a policy when a signal reaches its threshold."""
+"""Rules: the action of a policy when a signal reaches its threshold; the preset; rules as text."""
 
 from __future__ import annotations
 

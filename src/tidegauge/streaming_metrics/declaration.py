@@ -45,7 +45,8 @@ class RunSettings:
         detect_polls: whether calls that wait are taken for polls; ``None``, as a run's start says.
         repetition: whether runs measure the similarity of their actions.
         features: whether runs have the features of learned scores.
-        loop_code: how loops are read, see :class:`~tidegauge.streaming_metrics.loops.GuiLoops`.
+        loop_code: how TIDE's loops are read, see
+            :class:`~tidegauge.streaming_metrics.tide_loops.GuiLoops`.
         asks_distance: whether a user function gives the distances between places.
     """
 

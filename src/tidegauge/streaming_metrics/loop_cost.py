@@ -1,4 +1,4 @@
-"""What loops cost: tokens and seconds. Their steps are counted by :mod:`loops`."""
+"""What loops cost: tokens and seconds. Their steps are counted in ``loops.py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Known noise: what changes in a text without meaning anything, replaced before it is digested.
+"""Normalisers: known noise is replaced by placeholders before a text is digested.
 
 A result that carries a timestamp is new every time, and hides a loop from comparison.
 """
@@ -133,11 +133,6 @@ class Normalise:
         digest = xxhash.xxh3_128_hexdigest(data[head:tail])
         between = f"<{tail - head} bytes {digest}>".encode()
         return self.replaced(data[:head], kinds) + between + self.replaced(data[tail:], kinds)
-
-    def noise_in(self, data: bytes) -> list[Noise]:
-        """What is replaced in a text, in UTF-8, from the left to the right; of a long one, at its
-        beginning."""
-        return self._find(data[: _boundary(data, self.max_length)])
 
 
 def _chosen(kinds: Sequence[NoiseKind], data: bytes) -> list[Noise]:

@@ -139,11 +139,11 @@ class LiveReading:
             "contents": self._event_log.contents,
             "invitation": None if invitation is None else invitation._asdict(),
             "fleet": fleet.numbers,
-            "looping": [read_row(run, fleet, showing) for run in looping],
+            "looping": [read_row(run, showing) for run in looping],
             "runs": {
                 "total": len(found),
                 "first": asked.first,
-                "rows": [read_row(run, fleet, showing) for run in shown],
+                "rows": [read_row(run, showing) for run in shown],
             },
             "chosen": None if asked.run is None else self._chosen(asked.run, fleet),
             "events": [_event(one) for one in events],
@@ -169,7 +169,7 @@ class LiveReading:
         if ended is not None:
             return read_ended(ended, self._showing)
         run = fleet.by_number.get(number)
-        return None if run is None else read_run(run, fleet, self._showing)
+        return None if run is None else read_run(run, self._showing)
 
 
 def _found(fleet: Fleet, asked: Asked) -> list[MeasuredRun]:
@@ -186,12 +186,12 @@ def _found(fleet: Fleet, asked: Asked) -> list[MeasuredRun]:
         wanted = asked.find.casefold()
         found = [run for run in found if wanted in _names(run).casefold()]
     if asked.sort == "since":
-        return sorted(found, key=lambda run: _since(run, fleet))
+        return sorted(found, key=_since)
     order = _ORDERS.get(asked.sort)
     return found if order is None else sorted(found, key=order, reverse=True)
 
 
-def _since(run: MeasuredRun, fleet: Fleet) -> float:
+def _since(run: MeasuredRun) -> float:
     with here.critical, run.lock:
         since = since_of(run, main_trouble_of(run))
     return math.inf if since is None or since["time"] is None else since["time"]

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from tidegauge.catalog import RUNBOOKS
-from tidegauge.exporters.page.overview import Fleet, condition_of, main_trouble_of, since_of
+from tidegauge.exporters.page.overview import condition_of, main_trouble_of, since_of
 from tidegauge.exporters.reading import label_value, visible
 from tidegauge.safety.critical import here
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
@@ -58,7 +58,7 @@ class Showing:
         return self.trace_url.replace("{trace_id}", quote(trace_id, safe=""))
 
 
-def read_row(run: MeasuredRun, fleet: Fleet, showing: Showing) -> dict[str, Any]:
+def read_row(run: MeasuredRun, showing: Showing) -> dict[str, Any]:
     """A row of the list."""
     with here.critical, run.lock:
         history, started = run.history, run.started
@@ -95,7 +95,7 @@ def read_row(run: MeasuredRun, fleet: Fleet, showing: Showing) -> dict[str, Any]
         }
 
 
-def read_run(run: MeasuredRun, fleet: Fleet, showing: Showing) -> dict[str, Any]:
+def read_run(run: MeasuredRun, showing: Showing) -> dict[str, Any]:
     """The details of an active run."""
     with here.critical, run.lock:
         trouble = main_trouble_of(run)

@@ -147,7 +147,7 @@ class CallbackRuns(RunMap[int, AgentRun]):
             request=around.run.recorded.request,
         )
         self._open(root, run)
-        self._move_nested(agent, root, run)
+        self._move_nested(agent, root)
         return self.find(chain.key) or chain
 
     def open_branches(self, chain: OpenChain, *, calls: bool = False) -> None:
@@ -360,7 +360,7 @@ class CallbackRuns(RunMap[int, AgentRun]):
                     scope.run = run
                     run.open_ids[key] = None
 
-    def _move_nested(self, agent: NestedChain, root: OpenChain, run: AgentRun) -> None:
+    def _move_nested(self, agent: NestedChain, root: OpenChain) -> None:
         """An agent inside a tool becomes a run, with all that is open in it."""
         before, opened = agent.run, {agent.key: root}
         before.open_ids.pop(agent.key, None)

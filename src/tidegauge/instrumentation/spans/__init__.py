@@ -1,4 +1,4 @@
-"""Spans of other instrumentations: OTel GenAI, OpenInference, OpenLLMetry, pydantic-ai.
+"""Spans of other instrumentations: OpenTelemetry GenAI, OpenInference, OpenLLMetry and others.
 
 >>> from tidegauge.instrumentation.spans import TidegaugeSpanProcessor
 >>> processor = TidegaugeSpanProcessor(task_group="docs")  # provider.add_span_processor(processor)

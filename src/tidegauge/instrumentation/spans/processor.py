@@ -39,8 +39,8 @@ Success: TypeAlias = Callable[[ReadableSpan], bool | None]
 class TidegaugeSpanProcessor(SpanProcessor):
     """Makes runs of the agents that other instrumentations trace, and steps of their turns.
 
-    It reads the OpenTelemetry GenAI conventions, OpenInference, OpenLLMetry and pydantic-ai, makes
-    no spans itself and changes none. Several instrumentations at once still count once.
+    It reads the conventions of :mod:`tidegauge.foreign_spans.conventions`, makes no spans itself
+    and changes none. Several instrumentations at once still count once.
 
     A span processor cannot stop an agent: an exception in it must not reach the user's code. Call
     :meth:`decision` for the decision, or :meth:`enforce`, which raises the deliberate stop.
