@@ -88,8 +88,11 @@ _BODY: Final = re.compile(
     r"|^process\.environment_variable\.|^url\.(query|fragment)$"
 )
 """Words of theirs that hold contents all the same."""
+_TRAFFIC_NAME: Final = re.compile(rf"({_TRAFFIC})\.")
 _URL: Final = re.compile(r"url\.(full|original)|http\.(url|target)")
 """Of an address, the query may hold what a tool looks for."""
+_USER: Final = re.compile(r"//[^/?#@]*@")
+"""The user and the password of an address."""
 _ERROR: Final = re.compile(
     r"(^|[._])(exception|error)[._](message|stack|stacktrace|stack_trace|details?|description)$"
     r"|status_description$"
@@ -99,6 +102,8 @@ _WORD: Final = re.compile(r"[\w.:/@+~=,#-]{0,128}", re.ASCII)
 """A text that is no free text: an id, a version, an address, a name of code."""
 _LONGEST_NAME: Final = 256
 """Characters of a name that may have spaces in it; what is longer is a text."""
+_LONG_NAME: Final = re.compile(r"[!-~]{0,1024}")
+"""A long id: a text of another script has no spaces, either."""
 _EVENTS: Final = frozenset({"First Token Stream Event"})
 """Names of events that have spaces, of instrumentations that are known."""
 _METADATA: Final = re.compile(r"(^|\.)(metadata|association\.properties)\.")
@@ -225,9 +230,11 @@ class Redaction:
             return value
         if _ERROR.search(_words(name)):
             return self.digest(value) if value else value
-        if isinstance(value, str) and _URL.fullmatch(name):
-            address, *query = re.split(r"[?#]", value, maxsplit=1)
-            return "?".join([address, *map(self.digest, query)])
+        if _TRAFFIC_NAME.match(name):
+            texts = [value] if isinstance(value, str) else value
+            if isinstance(texts, list | tuple) and any(_is_address(name, one) for one in texts):
+                cut = [self._address(one) if isinstance(one, str) else one for one in texts]
+                return cut[0] if isinstance(value, str) else cut
         if (_is_safe(name) and _is_name(value)) or (not agent and _is_fact(name, value)):
             return value
         last = name.rpartition(".")[2]
@@ -237,6 +244,11 @@ class Redaction:
             texts = [self._text(last, one) if isinstance(one, str) else one for one in value]
             return texts if all(isinstance(one, str) for one in value) else self._value(last, value)
         return self._value(last, value)
+
+    def _address(self, text: str) -> str:
+        """Without the user, and with a digest of the query."""
+        address, *query = re.split(r"[?#]", _USER.sub("//", text, count=1), maxsplit=1)
+        return "?".join([address, *map(self.digest, query)])
 
     def _text(self, key: str, value: str) -> str:
         if value in ("", _HIDDEN):
@@ -481,6 +493,15 @@ def _is_safe(name: str) -> bool:
     return bool(_SAFE.search(words.rpartition(".")[2]))
 
 
+def _is_address(name: str, value: object) -> bool:
+    """Whether a text is the address of something.
+
+    >>> _is_address("http.target", "/find?q=key"), _is_address("http.request.header.referer", "a")
+    (True, False)
+    """
+    return isinstance(value, str) and ("://" in value or _URL.fullmatch(name) is not None)
+
+
 def _is_fact(name: str, value: object) -> bool:
     """Whether an attribute beside those of an agent's span holds no contents, as far as known.
 
@@ -491,7 +512,7 @@ def _is_fact(name: str, value: object) -> bool:
     """
     words = _words(name)
     if _NO_AGENT.match(name):
-        return not _GIVEN.search(words)
+        return not (_GIVEN.search(words) or (not name.startswith("db.") and _BODY.search(words)))
     if _OTHERS.match(name) or _AGENTS.match(name) or _CONTENTS.search(words):
         return False
     texts = value if isinstance(value, list | tuple) else (value,)
@@ -510,7 +531,7 @@ def _is_name(value: object) -> bool:
     (True, True, False)
     """
     if isinstance(value, str):
-        return len(value) <= _LONGEST_NAME or not re.search(r"\s", value)
+        return len(value) <= _LONGEST_NAME or _LONG_NAME.fullmatch(value) is not None
     if isinstance(value, list | tuple):
         return all(map(_is_name, value))
     return value is None or isinstance(value, bool | int | float)

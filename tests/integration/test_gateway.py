@@ -207,7 +207,7 @@ def test_a_span_too_large_for_a_message_goes_with_digests_and_the_rest_in_parts(
         spans.append(SpanData(7, 40, None, "look", "any", large, 0, 40))
         spans.append(SpanData(7, 41, None, "n" * 5_000, "any", large, 0, 41))
         assert one.offer(spans)
-        assert one.close(20.0)
+        assert one.close(20.0) == []
         assert one.failed == {"too_large": 1}
     messages = kafka.read(topic)
     assert len(messages) > 1
@@ -244,7 +244,7 @@ def test_a_limit_of_the_user_s_and_a_producer_that_cannot_go_on(kafka, topic) ->
     one._errors.record(KafkaError(KafkaError.INVALID_PRODUCER_EPOCH, "fenced", fatal=True))
     assert not one.alive
     assert one.offer([span]) is False
-    assert one.close(PATIENCE)
+    assert one.close(PATIENCE) == []
 
 
 def start(*flags: str) -> subprocess.CompletedProcess[str]:

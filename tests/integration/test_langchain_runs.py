@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 from langchain.agents import create_agent
@@ -13,6 +15,7 @@ from langchain.agents.middleware import ToolRetryMiddleware
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
+from langgraph.graph import END, START, StateGraph
 from langgraph.types import interrupt
 from pydantic import BaseModel
 
@@ -523,3 +526,39 @@ def test_without_a_chain_around_it_a_model_or_a_tool_is_no_run() -> None:
         assert nothing_is_left(handler, seen)
         assert not seen.pipeline.engine.snapshot().groups
     assert not seen.spans
+
+
+class Large:
+    """A value of the user's, in the state of a graph."""
+
+
+class Holding(TypedDict):
+    """A state that holds one."""
+
+    large: Large | None
+    steps: int
+
+
+def test_a_value_of_the_state_lives_no_longer_than_without_a_handler() -> None:
+    """Also where the collector of cycles does not run."""
+    alive = weakref.WeakSet[Large]()
+    most = []
+
+    def work(state: Holding) -> dict[str, Any]:
+        most.append(len(alive))
+        large = Large()
+        alive.add(large)
+        return {"large": large, "steps": state["steps"] + 1}
+
+    graph = StateGraph(Holding)
+    graph.add_node("work", work)
+    graph.add_edge(START, "work")
+    graph.add_conditional_edges("work", lambda state: "work" if state["steps"] < 20 else END)
+    config: Any = {"callbacks": [TidegaugeCallbackHandler(agent="holds")], "recursion_limit": 99}
+    gc.collect()
+    gc.disable()
+    try:
+        graph.compile().invoke({"large": None, "steps": 0}, config)
+        assert (max(most), len(alive)) == (1, 0)
+    finally:
+        gc.enable()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 import tracemalloc
@@ -51,6 +52,37 @@ def exported(
     span.end()
     [found] = exporter.get_finished_spans()
     return found
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("url.full", ["https://x/?q=secret"], ["https://x/?sha:"]),
+        ("url.full", "https://ann:secret@x/y", "https://x/y"),
+        ("http.request.header.referer", ["https://x/?q=secret", "a"], ["https://x/?sha:", "a"]),
+        ("http.response.header.location", "https://u:secret@x/?secret", "https://x/?sha:"),
+    ],
+)
+def test_addresses_keep_neither_users_nor_queries(name: str, value: Any, expected: Any) -> None:
+    def cut(text: str) -> str:
+        return re.sub(r"sha:\w+", "sha:", text)
+
+    for agent in (True, False):
+        found = Redaction(b"k").attributes({name: value}, agent=agent)[name]
+        assert (cut(found) if isinstance(found, str) else list(map(cut, found))) == expected
+
+
+def test_a_long_text_without_spaces_is_no_name() -> None:
+    given = {"gen_ai.operation.name": "chat", "task.name": "\N{CJK UNIFIED IDEOGRAPH-79D8}" * 300}
+    assert Redaction(b"k").attributes(given)["task.name"].startswith("sha:")
+    assert Redaction(b"k").attributes({"task.id": "a" * 300}) == {"task.id": "a" * 300}
+
+
+def test_the_content_of_a_message_is_replaced_beside_agents_too() -> None:
+    given = {"messaging.message.content": "Call Ann", "messaging.message.id": "m1"}
+    found = Redaction(b"k").attributes(given, agent=False)
+    assert found["messaging.message.content"].startswith("sha:")
+    assert found["messaging.message.id"] == "m1"
 
 
 def test_contents_are_replaced_and_the_rest_stays():

@@ -7,7 +7,6 @@ span that is not valid becomes an empty message, which the decoder rejects.
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -123,11 +122,11 @@ def _scope(holder: Mapping[str, Any]) -> str:
 
 def _record(given: Mapping[str, Any], limits: ReadLimits) -> bytes:
     record = LogRecord()
-    _read(given, record.attributes, limits)
-    name = given.get("eventName")
-    record.event_name = name if isinstance(name, str) else ""
-    _value(given.get("body"), record.body)
     try:
+        _read(given, record.attributes, limits)
+        name = given.get("eventName")
+        record.event_name = name if isinstance(name, str) else ""
+        _value(given.get("body"), record.body)
         if given.get("traceId") and given.get("spanId"):
             record.trace_id, record.span_id = _id(given["traceId"], 16), _id(given["spanId"], 8)
         record.flags = _unsigned(given.get("flags")) & _FLAGS
@@ -265,5 +264,5 @@ def _set_bytes(into: AnyValue, given: Any) -> None:
     try:
         if isinstance(given, str):
             into.bytes_value = base64.b64decode(given)
-    except binascii.Error:
+    except ValueError:  # no base64, or not even ASCII
         return

@@ -343,6 +343,17 @@ def test_events_of_spans_that_are_not_sampled_are_ignored() -> None:
         assert (len(found.spans), found.rejected) == (2, {})
 
 
+@pytest.mark.parametrize("given", ["\N{LATIN SMALL LETTER E WITH ACUTE}", "A"])
+def test_a_value_that_is_no_base64_costs_no_other_record(given: str) -> None:
+    request = json.loads(as_json(logs_request(records()[:2])))
+    kept, broken = request["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
+    broken["body"] = {"bytesValue": given}
+    broken["attributes"].append({"key": "bytes", "value": {"bytesValue": given}})
+    found = decode_logs_json(json.dumps(request).encode())
+    assert len(found.spans) + sum(found.rejected.values()) == 2
+    assert kept["spanId"] in {f"{span.span_id:016x}" for span in found.spans}
+
+
 def test_contents_nested_too_deep_are_read_once_each() -> None:
     deep = json.dumps({"q": 1}).replace("1", "[" * 5_000 + "]" * 5_000)
     function = {"name": "look", "arguments": deep}

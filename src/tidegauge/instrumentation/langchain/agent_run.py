@@ -667,6 +667,7 @@ class AgentRun:
         if not self.branch:
             self._leave_models()
         shared, self.shared = self.shared, None  # neither holds the other any more
+        self._chosen = []
         try:
             for chain, choice in tuple(self.choices.items()):
                 self.choices[chain] = choice._replace(chooser=None)  # no branch begins any more

@@ -86,7 +86,8 @@ class OpenChain(RunScope[AgentRun]):
     plain = False
     parallel = False
     fan_out: CallGroup | None = None
-    within: OpenChain | None = None
+    _around: OpenChain | None = None  # the task around it; not itself: no cycles
+    _is_task = False
     stop: RunStopped | None = None
     node: tuple[RecordedRun, Span] | None = None
     _attempts: Attempts | None = None  # of the task that it is, once they are asked for
@@ -115,12 +116,17 @@ class OpenChain(RunScope[AgentRun]):
         return chain
 
     @property
+    def within(self) -> OpenChain | None:
+        """The task that it is in; a task is in itself."""
+        return self if self._is_task else self._around
+
+    @property
     def attempts(self) -> Attempts | None:
         """Those of the task that it belongs to; ``None``, outside of graphs.
 
         They are made when they are asked for: most tasks are not tried again.
         """
-        task = self.within
+        task = self if self._is_task else self._around
         if task is None:
             return None
         if task._attempts is None:
@@ -144,7 +150,7 @@ class OpenChain(RunScope[AgentRun]):
     @property
     def memory(self) -> Attempts | FirstTurns | None:
         """What remembers the turns of the task that it belongs to: not yet its attempts, mostly."""
-        task = self.within
+        task = self if self._is_task else self._around
         if task is None:
             return None
         graph = task.parent
@@ -248,16 +254,17 @@ class OpenChain(RunScope[AgentRun]):
                     self._order, superstep = (path[-2] if type(path[-2]) is int else -1), None
                 else:
                     self.sent = True
-            self.within, self._own_superstep, self._made = self, superstep, []
+            self._is_task, self._own_superstep, self._made = True, superstep, []
             tasks = parent._tasks
             if tasks or parent.run.interrupted_tasks:
                 self._begin_attempt(parent)
             elif tasks is None:
-                parent._tasks = {task: self}
+                # In one step: the tasks of a superstep begin in several threads.
+                parent.__dict__.setdefault("_tasks", {})[task] = self
             else:
                 tasks[task] = self
         else:
-            self.within = within = parent.within
+            self._around = within = parent if parent._is_task else parent._around
             if within is not None and within._attempts is not None and within._attempts.failed:
                 within._attempts.caught()
             self._order = parent._began
@@ -333,7 +340,7 @@ class OpenChain(RunScope[AgentRun]):
         if self._tasks:
             self._close_tasks(failed=failed)
         graph, attempts = self.parent, self._attempts
-        if graph is None or self.within is not self or failed:
+        if graph is None or not self._is_task or failed:
             return
         if attempts is not None and attempts.chain != self.key:
             return  # the next attempt has begun
@@ -394,7 +401,7 @@ class OpenChain(RunScope[AgentRun]):
             attempts = self._attempts
             if self._tasks or (attempts is not None and attempts.chain != self.key):
                 self.end_attempt()
-            elif self.within is self:
+            elif self._is_task:
                 if parent._tasks is not None:
                     parent._tasks.pop(cast("str", self.task), None)
                 self._over = True
