@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 
 from tidegauge._sampling_counts import sampling_counts
 from tidegauge._span_copy import SpanCopy
-from tidegauge.safety.critical import here, interrupted, reset_after_fork
+from tidegauge.safety.critical import here, reset_after_fork
 from tidegauge.safety.guard import guarded
 from tidegauge.settings import KINDS, checked
 from tidegauge.tracer import conventions as names
@@ -121,6 +121,7 @@ class TroubledSpanProcessor(SpanProcessor):
         self._handed = 0
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._starting = False
 
     @property
     def waiting_runs(self) -> int:
@@ -207,7 +208,6 @@ class TroubledSpanProcessor(SpanProcessor):
     def _begin(self, name: str, trace_id: int, span_id: int) -> None:
         """A run that no other is around; or one that continues after it waited for a person."""
         self._expire()
-        nested = interrupted()  # a thread may be starting: the next run starts another
         with here.critical, self._lock:
             run = self._suspended.pop(name, None)
             if run is None:
@@ -216,12 +216,17 @@ class TroubledSpanProcessor(SpanProcessor):
             run.root = span_id
             run.ids.append(span_id)
             self._of_span[span_id] = run
-            if not nested and (self._thread is None or not self._thread.is_alive()):
+            if not self._starting and (self._thread is None or not self._thread.is_alive()):
                 self._thread = threading.Thread(
                     target=self._work, name="tidegauge-sampling", daemon=True
                 )
-                with suppress(RuntimeError):  # the interpreter exits: the shutdown sends what waits
-                    self._thread.start()
+                # A run that begins while this is interrupted starts none: locks of Python are held.
+                self._starting = True
+                try:
+                    with suppress(RuntimeError):  # the interpreter exits: the shutdown sends it
+                        self._thread.start()
+                finally:
+                    self._starting = False
             elif len(self._waiting) == 1:
                 self._wake.put(None)
 

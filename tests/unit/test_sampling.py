@@ -436,3 +436,15 @@ def test_an_interrupted_run_leaves_a_thread_that_sends() -> None:
 
 def interrupt() -> None:
     raise KeyboardInterrupt
+
+
+def test_a_run_of_ours_is_sent_without_a_flush() -> None:
+    with installed(sample=1.0) as setup:
+        with tidegauge.run(agent="a") as run:
+            steps(run, 2)
+        assert setup.processor._thread is not None
+        assert setup.processor._thread.is_alive()
+        deadline = time.monotonic() + 10
+        while setup.processor._queue:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
