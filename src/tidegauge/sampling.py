@@ -121,7 +121,6 @@ class TroubledSpanProcessor(SpanProcessor):
         self._handed = 0
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._starting = False
 
     @property
     def waiting_runs(self) -> int:
@@ -216,19 +215,17 @@ class TroubledSpanProcessor(SpanProcessor):
             run.root = span_id
             run.ids.append(span_id)
             self._of_span[span_id] = run
-            if not self._starting and (self._thread is None or not self._thread.is_alive()):
+            missing = self._thread is None
+            if missing:
                 self._thread = threading.Thread(
                     target=self._work, name="tidegauge-sampling", daemon=True
                 )
-                # A run that begins while this is interrupted starts none: locks of Python are held.
-                self._starting = True
-                try:
-                    with suppress(RuntimeError):  # the interpreter exits: the shutdown sends it
-                        self._thread.start()
-                finally:
-                    self._starting = False
-            elif len(self._waiting) == 1:
-                self._wake.put(None)
+            thread = self._thread
+        if missing and thread is not None:
+            with suppress(RuntimeError):  # the interpreter exits: the shutdown sends what waits
+                thread.start()
+        elif len(self._waiting) == 1:
+            self._wake.put(None)
 
     def _run_ended(self, run: _Run, span_id: int, attributes: Any) -> None:
         """The span of a run has ended: the outermost one decides. Call it with the lock."""
@@ -303,9 +300,6 @@ class TroubledSpanProcessor(SpanProcessor):
 
     def _work(self) -> None:
         """Give the batch processor what is queued, as fast as the exporter takes it."""
-        with here.critical, self._lock:
-            if self._thread is not threading.current_thread():
-                return  # an exception has interrupted its start, and there is another one
         wake = self._wake
         while not self._closed:
             with suppress(Empty):

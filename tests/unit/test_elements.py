@@ -32,14 +32,7 @@ from tidegauge.receivers.json_decoding import decode_json, decode_logs_json
 from tidegauge.receivers.span_files import decode_file
 from tidegauge.recordings.step_events import parse_line
 from tidegauge.values import elements as _elements
-from tidegauge.values.elements import (
-    MOST_OF_A_FILE,
-    BrokenMessageError,
-    TooManyElementsError,
-    check_json,
-    count_messages,
-    shape_of,
-)
+from tidegauge.values.elements import is_repeated, MOST_OF_A_FILE,     BrokenMessageError,     TooManyElementsError,     check_json,     count_messages,     shape_of,
 from tidegauge.values.exact_json import bounded_json
 
 MEGABYTE = 2**20
@@ -97,9 +90,9 @@ def messages(message: Message) -> int:
     found = 0
     for described, value in message.ListFields():
         if described.message_type is not None:
-            inside = value if described.is_repeated else [value]
+            inside = value if is_repeated(described) else [value]
             found += len(inside) + sum(map(messages, inside))
-        elif described.is_repeated:
+        elif is_repeated(described):
             found += len(value)
     return found
 

@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
 import tidegauge
-from support.interruptions import moments
 from tidegauge import ConfigurationError, testing
 from tidegauge._sampling_counts import sampling_counts
 from tidegauge.events import RunStarted
@@ -413,29 +411,6 @@ def test_every_span_of_many_threads_is_exported_or_counted() -> None:
         assert sum(decisions().values()) == 8 * 40
         assert decisions()["beyond_limit"] > 0
         assert (setup.processor.waiting_runs, setup.processor.waiting_bytes) == (0, 0)
-
-
-def test_an_interrupted_run_leaves_a_thread_that_sends() -> None:
-    for moment in moments(raising=True):
-        exporter = Kept()
-        processor = TroubledSpanProcessor(exporter, sample=1.0)
-        provider = TracerProvider(shutdown_on_exit=False)
-        provider.add_span_processor(processor)
-        with suppress(KeyboardInterrupt):
-            moment.during(partial(processor._begin, "one", 1, 1), interrupt)
-        attributes: dict[str, Any] = {names.RUN_ID: "two", names.TROUBLED: False}
-        with provider.get_tracer("application").start_as_current_span("run", attributes=attributes):
-            pass
-        deadline = time.monotonic() + 10
-        while processor._queue:
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
-        provider.shutdown()
-        assert exporter.names == ["run"]
-
-
-def interrupt() -> None:
-    raise KeyboardInterrupt
 
 
 def test_a_run_of_ours_is_sent_without_a_flush() -> None:

@@ -92,6 +92,12 @@ def _check_outside_strings(text: bytes, room: int) -> None:
             raise TooManyElementsError(room)
 
 
+def is_repeated(field: Any) -> bool:
+    """Whether a field of protobuf is a list, by the name that its version of protobuf has."""
+    found = getattr(field, "is_repeated", None)
+    return field.label == field.LABEL_REPEATED if found is None else bool(found)
+
+
 def shape_of(descriptor: Any, known: dict[str, Shape] | None = None) -> Shape:
     """The shape of the messages that a protobuf descriptor describes."""
     known = {} if known is None else known
@@ -102,7 +108,7 @@ def shape_of(descriptor: Any, known: dict[str, Shape] | None = None) -> Shape:
             tag = field.number << 3 | _BYTES_FIELD
             if field.message_type is not None:
                 known[name][tag] = shape_of(field.message_type, known)
-            elif field.is_repeated:
+            elif is_repeated(field):
                 known[name][tag] = _CLOSED
     return known[name]
 
