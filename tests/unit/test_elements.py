@@ -32,7 +32,15 @@ from tidegauge.receivers.json_decoding import decode_json, decode_logs_json
 from tidegauge.receivers.span_files import decode_file
 from tidegauge.recordings.step_events import parse_line
 from tidegauge.values import elements as _elements
-from tidegauge.values.elements import is_repeated, MOST_OF_A_FILE,     BrokenMessageError,     TooManyElementsError,     check_json,     count_messages,     shape_of,
+from tidegauge.values.elements import (
+    MOST_OF_A_FILE,
+    BrokenMessageError,
+    TooManyElementsError,
+    check_json,
+    count_messages,
+    is_repeated,
+    shape_of,
+)
 from tidegauge.values.exact_json import bounded_json
 
 MEGABYTE = 2**20
