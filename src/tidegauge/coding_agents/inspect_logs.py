@@ -293,6 +293,6 @@ INSPECT: Final = KnownAgent(
         whole=True,
         note="logs of [Inspect](https://inspect.aisi.org.uk/eval-logs.html): a sample in one epoch "
         "is a run, with its success; agents inside are runs. `.eval` files need "
-        "`pip install '.[inspect]'`",
+        "`pip install '.[inspect]'` in a clone",
     ),
 )
