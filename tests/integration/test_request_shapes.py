@@ -25,6 +25,7 @@ from tidegauge.exporters.reading import Reader
 from tidegauge.fleet.decision_cache import DecisionCache
 from tidegauge.fleet.decisions_server import DecisionsServer
 from tidegauge.net.head import BearerToken
+from tidegauge.receivers import grpc_server
 from tidegauge.receivers.decoding import READ_LIMITS, MalformedRequestError
 from tidegauge.receivers.receiver import Receiver
 from tidegauge.receivers.request_handler import RequestHandler, decompress
@@ -32,6 +33,7 @@ from tidegauge.safety.guard import internal_errors
 from tidegauge.streaming_metrics import Engine
 
 SECONDS = 0.5
+EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 """For so long a request may take."""
 
 HOST = b"Host: localhost\r\n"
@@ -409,9 +411,7 @@ def test_what_grpc_carries_compressed_is_bounded(
     body = {"members": gzip.compress(b"") * 100_000, "bomb": gzip.compress(bytes(2 * 10**8))}
     with testing.capture(), receiving(http=None) as receiver:
         with grpc.insecure_channel(urlsplit(receiver.urls["grpc"]).netloc) as channel:
-            export = channel.unary_unary(
-                "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
-            )
+            export = channel.unary_unary(EXPORT)
             began = time.monotonic()
             with pytest.raises(grpc.RpcError) as caught:
                 export(body[packed], timeout=10)
@@ -440,7 +440,7 @@ def over_grpc(**more: Any) -> Iterator[tuple[Receiver, Callable[..., bytes]]]:
     ):
         yield (
             receiver,
-            channel.stream_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export"),
+            channel.stream_unary(EXPORT),
         )
 
 
@@ -463,6 +463,32 @@ def test_a_request_that_does_not_arrive_over_grpc_is_given_up_and_counted() -> N
             assert export(iter([b""]), timeout=10) == b""
     finally:
         over.set()
+
+
+def test_requests_that_do_not_arrive_keep_no_other_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each holds room for the largest; one that arrives too slowly gives way to one that waits."""
+    monkeypatch.setattr(grpc_server, "_UNDISTURBED_SECONDS", 0.0)
+    over = threading.Event()
+    with (
+        testing.capture(),
+        receiving(http=None, grpc=HERE._replace(request_seconds=3_600.0)) as receiver,
+        grpc.insecure_channel(urlsplit(receiver.urls["grpc"]).netloc) as channel,
+    ):
+        export = channel.stream_unary(EXPORT)
+        idle = [export.future(nothing_until(over), timeout=60) for _ in range(8)]
+        patience = time.monotonic() + 30
+        while receiver._handler.memory.held < 3 * 2**24:
+            assert time.monotonic() < patience
+            time.sleep(0.01)
+        arrived = False
+        while not arrived:
+            assert time.monotonic() < patience
+            with contextlib.suppress(grpc.RpcError):  # busy: try again
+                arrived = export(iter([b""]), timeout=10) == b""
+        assert refused(receiver)["too_slow"] >= 1
+        over.set()
+        for one in idle:
+            one.cancel()
 
 
 def test_a_sender_over_grpc_is_authorized_before_it_sends_anything() -> None:

@@ -107,8 +107,8 @@ def _hook(steps: int) -> Callable[[], object]:
                 "hook_event_name": event,
                 "tool_name": "Read",
                 "tool_use_id": f"toolu_{number}",
-                "tool_input": {"file_path": f"/work/page{number}.md"},
-                "cwd": "/work",
+                "tool_input": {"file_path": f"/repository/page{number}.md"},
+                "cwd": "/repository",
                 **({"tool_response": f"text {number}"} if event == "PostToolUse" else {}),
             }
         ).encode()

@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
 import tidegauge
+from support.requirements import needs_fork
 from tidegauge import ConfigurationError, testing
 from tidegauge._sampling_counts import sampling_counts
 from tidegauge.events import RunStarted
@@ -353,7 +354,7 @@ def test_nothing_is_held_once_it_is_decided(setup: Setup) -> None:
     assert setup.processor.waiting_runs == 0
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a fork")
+@needs_fork
 def test_a_fork_leaves_what_waits_to_the_parent(setup: Setup) -> None:
     with suppress(KeyError), tidegauge.run(agent="a") as run:
         steps(run, 2)

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -42,15 +43,27 @@ _CONNECTION_SECONDS: Final = 60
 _LAST_CALL_SECONDS: Final = 10
 _CANCELLING_SECONDS: Final = 0.5
 _LOOK_SECONDS: Final = 0.5
+_UNDISTURBED_SECONDS: Final = 2.0
+"""How long a request may arrive though others wait for the room that it holds."""
 _COUNTED_BYTES: Final = 1024 * 1024
 """Requests up to this much beyond the limit are rejected here, and counted; gRPC rejects larger
 ones, without a report."""
 
 
+@dataclass(slots=True)
+class _Arrival:
+    """A request that is arriving, in seconds of the monotonic clock."""
+
+    since: float
+    until: float
+    cancelled: bool = False
+
+
 class GrpcServer:
     """Receives OTLP over gRPC, from its construction on.
 
-    A request that takes too long to arrive is cancelled. After a minute a connection is asked to
+    A request that takes too long to arrive is cancelled; where others wait for its room, after two
+    seconds. After a minute a connection is asked to
     reconnect, and ten seconds later it is closed.
 
     Attributes:
@@ -98,7 +111,7 @@ class GrpcServer:
         except RuntimeError as error:
             why = OSError("the port is in use, or the address is not one of this machine")
             raise listener.failed("OTLP over gRPC", why) from error
-        self._arriving: dict[Any, float] = {}  # until when, by the context of the request
+        self._arriving: dict[Any, _Arrival] = {}  # by the context of the request
         self._stopped = threading.Event()
         threading.Thread(target=self._cancel_slow, name="tidegauge-grpc-slow", daemon=True).start()
         self._server.start()
@@ -165,11 +178,11 @@ class GrpcServer:
         """Receive the request, with room for as much as gRPC receives; then it has its size."""
         room = self._max_bytes + _COUNTED_BYTES
         share.take(room)
-        self._arriving[context] = until
+        arrival = self._arriving[context] = _Arrival(time.monotonic(), until)
         try:
             body = next(bodies, b"")
         except grpc.RpcError:
-            if time.monotonic() >= until:
+            if arrival.cancelled:
                 raise TimeoutError("the request took too long to arrive") from None
             raise
         finally:
@@ -182,8 +195,12 @@ class GrpcServer:
     def _cancel_slow(self) -> None:
         while not self._stopped.wait(_LOOK_SECONDS):
             now = time.monotonic()
-            for context, until in list(self._arriving.items()):
-                if now >= until:
+            wanted = self._handler.memory.wanted
+            for context, arrival in list(self._arriving.items()):  # the oldest first
+                slow = wanted and now >= arrival.since + _UNDISTURBED_SECONDS
+                if slow or now >= arrival.until:
+                    wanted = False  # one makes room
+                    arrival.cancelled = True
                     context.cancel()
 
     def _authorize(self, context: Any) -> None:

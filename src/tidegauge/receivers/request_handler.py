@@ -71,12 +71,17 @@ class RequestMemory:
     Args:
         most: limit of all together.
         max_wait: seconds to wait for room.
+
+    Attributes:
+        held: bytes that they hold now.
+        wanted: how many of them wait for room.
     """
 
     def __init__(self, most: int = _MAX_RECEIVING, max_wait: float = _MAX_WAIT) -> None:
         self.most = most
         self.max_wait = max_wait
         self.held = 0
+        self.wanted = 0
         self.freed = threading.Condition()
 
 
@@ -101,8 +106,12 @@ class RequestShare:
             return memory.held == self._held or memory.held + size <= memory.most
 
         with memory.freed:
-            if not memory.freed.wait_for(has_room, memory.max_wait):
-                raise BusyError
+            memory.wanted += 1
+            try:
+                if not memory.freed.wait_for(has_room, memory.max_wait):
+                    raise BusyError
+            finally:
+                memory.wanted -= 1
             memory.held += size
             self._held += size
 
@@ -142,6 +151,7 @@ class RequestHandler:
 
     Attributes:
         received: number of accepted spans.
+        memory: what the requests of all connections hold while they are received.
         rejected: number of rejected spans and events by reason; a malformed or unauthorized request
             counts as one.
     """
@@ -161,7 +171,7 @@ class RequestHandler:
         self._forwarder = forwarder
         self._lock = threading.Lock()
         self._parsing = threading.Lock()
-        self._memory = RequestMemory()
+        self.memory = RequestMemory()
         self.received = 0
         self.rejected: Counter[str] = Counter()
 
@@ -169,7 +179,7 @@ class RequestHandler:
     def receiving(self) -> Iterator[RequestShare]:
         """A request is received; counts it if it is rejected."""
         try:
-            with RequestShare(self._memory) as share:
+            with RequestShare(self.memory) as share:
                 yield share
         except TooLargeError:
             self.count_rejected("too_large")
