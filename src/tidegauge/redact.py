@@ -91,6 +91,7 @@ _BODY: Final = re.compile(
 _TRAFFIC_NAME: Final = re.compile(rf"({_TRAFFIC})\.")
 _URL: Final = re.compile(r"url\.(full|original)|http\.(url|target)")
 """Of an address, the query may hold what a tool looks for."""
+_ADDRESS: Final = re.compile(r"[A-Za-z][\w+.-]*://\S*")
 _USER: Final = re.compile(r"//[^/?#@]*@")
 """The user and the password of an address."""
 _ERROR: Final = re.compile(
@@ -230,11 +231,11 @@ class Redaction:
             return value
         if _ERROR.search(_words(name)):
             return self.digest(value) if value else value
-        if _TRAFFIC_NAME.match(name):
-            texts = [value] if isinstance(value, str) else value
-            if isinstance(texts, list | tuple) and any(_is_address(name, one) for one in texts):
-                cut = [self._address(one) if isinstance(one, str) else one for one in texts]
-                return cut[0] if isinstance(value, str) else cut
+        if _TRAFFIC_NAME.match(name) and _is_safe(name):
+            if isinstance(value, list | tuple):
+                return [self._attribute(name, one, agent=agent) for one in value]
+            if _is_address(name, value):
+                return self._address(value)
         if (_is_safe(name) and _is_name(value)) or (not agent and _is_fact(name, value)):
             return value
         last = name.rpartition(".")[2]
@@ -499,7 +500,7 @@ def _is_address(name: str, value: object) -> bool:
     >>> _is_address("http.target", "/find?q=key"), _is_address("http.request.header.referer", "a")
     (True, False)
     """
-    return isinstance(value, str) and ("://" in value or _URL.fullmatch(name) is not None)
+    return isinstance(value, str) and bool(_URL.fullmatch(name) or _ADDRESS.fullmatch(value))
 
 
 def _is_fact(name: str, value: object) -> bool:

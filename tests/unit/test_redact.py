@@ -72,6 +72,15 @@ def test_addresses_keep_neither_users_nor_queries(name: str, value: Any, expecte
         assert (cut(found) if isinstance(found, str) else list(map(cut, found))) == expected
 
 
+@pytest.mark.parametrize(
+    "name", ["http.request.body", "rpc.request.payload", "http.request.header.note", "url.query"]
+)
+def test_a_text_with_an_address_in_it_is_no_address(name: str) -> None:
+    text = "Ann lives at https://x/y " * (1 if "header" not in name else 20)
+    for value in (text, ["https://x/y", text]):
+        assert "Ann" not in str(Redaction(b"k").attributes({name: value}, agent=True))
+
+
 def test_a_long_text_without_spaces_is_no_name() -> None:
     given = {"gen_ai.operation.name": "chat", "task.name": "\N{CJK UNIFIED IDEOGRAPH-79D8}" * 300}
     assert Redaction(b"k").attributes(given)["task.name"].startswith("sha:")
