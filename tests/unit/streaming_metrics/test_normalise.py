@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import random
 import re
@@ -11,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
+from functools import partial
 from typing import Any, get_args
 
 import pytest
@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegauge
+from support.speed import seconds_of
 from tidegauge import testing
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Call
@@ -443,22 +444,10 @@ def test_hostile_text_takes_time_as_its_length(kind):
     slow = []
     for unit in HOSTILE[kind]:
         short, long = (unit * (size // len(unit)) for size in (100_000, 1_000_000))
-        took_short, took_long = seconds(normalise, short), seconds(normalise, long)
+        took_short, took_long = (seconds_of(partial(normalise, text)) for text in (short, long))
         if took_long > 30 * max(took_short, 0.002):
             slow.append((unit, took_short, took_long))
     assert not slow
-
-
-def seconds(normalise, text):
-    """Of the processor, and without the collector: a busy machine, or a full one, fails no test."""
-    gc.collect()
-    gc.disable()
-    try:
-        start = time.process_time()
-        normalise(text)
-        return time.process_time() - start
-    finally:
-        gc.enable()
 
 
 def test_choosing_kinds():
