@@ -56,7 +56,6 @@ class _Arrival:
 
     since: float
     until: float
-    cancelled: bool = False
 
 
 class GrpcServer:
@@ -178,15 +177,12 @@ class GrpcServer:
         """Receive the request, with room for as much as gRPC receives; then it has its size."""
         room = self._max_bytes + _COUNTED_BYTES
         share.take(room)
-        arrival = self._arriving[context] = _Arrival(time.monotonic(), until)
+        self._arriving[context] = _Arrival(time.monotonic(), until)
         try:
-            body = next(bodies, b"")
-        except grpc.RpcError:
-            if arrival.cancelled:
-                raise TimeoutError("the request took too long to arrive") from None
-            raise
+            body = next(bodies, b"")  # cancelled, it ends with an error or without one
         finally:
-            del self._arriving[context]
+            if self._arriving.pop(context, None) is None:
+                raise TimeoutError("the request took too long to arrive") from None
         share.give(room - len(body))
         if len(body) > self._max_bytes:
             raise TooLargeError(f"more than {self._max_bytes} bytes")
@@ -198,9 +194,9 @@ class GrpcServer:
             wanted = self._handler.memory.wanted
             for context, arrival in list(self._arriving.items()):  # the oldest first
                 slow = wanted and now >= arrival.since + _UNDISTURBED_SECONDS
-                if slow or now >= arrival.until:
+                late = slow or now >= arrival.until
+                if late and self._arriving.pop(context, None) is not None:  # it is not here yet
                     wanted = False  # one makes room
-                    arrival.cancelled = True
                     context.cancel()
 
     def _authorize(self, context: Any) -> None:
