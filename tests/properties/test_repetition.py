@@ -18,7 +18,7 @@ def take(repetition, moment, alike):
     """Report one moment; ``alike`` keeps what every issued action is to be observed with."""
     if moment[0] == "issue":
         _, step, mutates = moment
-        alike.append((repetition.issue(step, mutates=mutates), mutates))
+        alike.append((repetition.issue(step._replace(mutates=mutates)), mutates))
     else:
         _, t, new = moment
         likeness, mutates = alike[t]

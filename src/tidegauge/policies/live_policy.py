@@ -93,8 +93,11 @@ class LivePolicy:
         if not exceeded and (skipping or not state.nudged):
             # Most steps return here: no signal has reached the threshold of its rule.
             bars = policy.bars_of_all
-            for read, bound, falls, key in policy.bars_of(run) if bars is None else bars[moment]:
-                value = read(run)
+            metrics = run.metrics
+            for kind, name, read, bound, falls, key in (
+                policy.bars_of(run) if bars is None else bars[moment]
+            ):
+                value = read(run) if kind is None else getattr(metrics.get(kind), name, None)
                 if value is None or (value > bound if falls else value < bound):
                     continue
                 if key not in run.totals.interventions:

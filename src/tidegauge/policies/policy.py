@@ -14,12 +14,16 @@ from tidegauge.errors import ConfigurationError
 from tidegauge.events import GO_ON, Decision, PolicyInForce, RunStarted, Signals
 from tidegauge.policies.rule import ACTIONS, DEFAULT_RULES, AnySignals, PolicyAction, Rule
 from tidegauge.policies.thresholds import Threshold, Thresholds
+from tidegauge.streaming_metrics.declaration import Attribute
 from tidegauge.streaming_metrics.registry import SIGNALS
 from tidegauge.streaming_metrics.run import MeasuredRun
 
-_Bar: TypeAlias = tuple[Callable[[MeasuredRun], float | None], float, bool, tuple[str, str]]
-"""A rule on the step path: the reader of its signal, the threshold, whether it holds at or below
-the threshold, and its intervention if that is counted only once."""
+_Bar: TypeAlias = tuple[
+    type | None, str, Callable[[MeasuredRun], float | None], float, bool, tuple[str, str]
+]
+"""A rule on the step path: the metric and its attribute that are its signal, if it is one, the
+reader of its signal, the threshold, whether it holds at or below the threshold, and its
+intervention if that is counted only once."""
 
 Exceeded: TypeAlias = Sequence[tuple[Threshold, PolicyAction]]
 """Thresholds that a run exceeds, each with its action for that run."""
@@ -294,4 +298,6 @@ def _held(rules: Mapping[str, list[Rule]]) -> _Held:
 def _bar(rule: Rule) -> _Bar:
     signal = SIGNALS[rule.signal]
     observes = "would_stop" if rule.action == "observe" else ""
-    return signal.read, rule.bound, signal.falls, (observes, rule.signal)
+    read = signal.read
+    kind, name = read if isinstance(read, Attribute) else (None, "")
+    return kind, name, read, rule.bound, signal.falls, (observes, rule.signal)

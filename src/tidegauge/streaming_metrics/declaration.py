@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tidegauge.catalog import MetricDefinition
 from tidegauge.events import Identity, RunStarted, Signals, StepSignals
@@ -117,10 +117,13 @@ class Sum:
     Args:
         name: the attribute of the totals.
         zero: returns the initial value.
+        kept_as: the attribute of the metric, if the metric adds it up itself: it is read when the
+            totals are.
     """
 
     name: str
     zero: Callable[[], Any]
+    kept_as: str | None = None
 
 
 def zero() -> int:
@@ -208,6 +211,24 @@ class GroupHistogram:
     read: Callable[[FinishedRun], float | None]
 
 
+class Attribute(NamedTuple):
+    """Reads an attribute of one of a run's metrics; ``None``, the run does not have the metric.
+
+    A policy reads it without a call: most of what it does at a step is to read signals.
+
+    Args:
+        kind: the class of the metric.
+        name: the attribute.
+    """
+
+    kind: type[Stateful]
+    name: str
+
+    def __call__(self, run: RunView) -> Any:
+        """The attribute now."""
+        return getattr(run.metrics.get(self.kind), self.name, None)
+
+
 StopKind: TypeAlias = Literal["waste", "lost cause"]
 """Why a run should end: its steps do the same again, which helps no run, whether it would succeed
 or not; or it has come to where runs do not succeed, whatever it does."""
@@ -272,7 +293,8 @@ class Declaration(Generic[M]):
         name: the metric's name in states, in the list of lost metrics and in counted errors.
         kind: its class; ``None`` if it keeps only sums.
         make: creates it for a run; the default is ``kind()``.
-        issued: whether it takes each issued step; a function if ``update`` alone is not enough.
+        issued: whether it takes each issued step, with ``update``; the name of another method, or a
+            function that has the run, too.
         observed: the same for each observed step.
         takes_skipped: whether it takes also the steps that wait or only think.
         brought_by: fields of steps. A run gets the metric with the first step that has one of
@@ -294,8 +316,8 @@ class Declaration(Generic[M]):
     name: str
     kind: type[M] | None = None
     make: Callable[[RunView], M] | None = None
-    issued: bool | Feed = False
-    observed: bool | Feed = False
+    issued: bool | str | Feed = False
+    observed: bool | str | Feed = False
     takes_skipped: bool = False
     brought_by: tuple[str, ...] = ()
     brought_by_start: Callable[[RunStarted, RunSettings], bool] | None = None

@@ -36,6 +36,7 @@ from tidegauge.streaming_metrics.clues import (
     clues_of_results,
 )
 from tidegauge.streaming_metrics.fingerprint import (
+    MAX_NAME,
     RECORDED,
     Normaliser,
     call_digests,
@@ -260,11 +261,14 @@ class Digester:
         calls: Sequence[Call] = chosen
         declared: Sequence[ToolDeclaration | None] = ()
         first = calls[0] if len(calls) == 1 else None
+        name = None if first is None else first.action
+        plain = type(name) is str and len(name) <= MAX_NAME
         if (
             self.declarations
             or first is None
             or first.declared is not None
-            or thinking(first.action) is not None
+            or not plain
+            or "think" in name.lower()  # type: ignore[union-attr]
         ):
             calls, declared = self._declared(calls)
         polled: Sequence[Polling | None] = ()
@@ -320,7 +324,7 @@ class Digester:
             run,
             digests,
             compared[0] if len(compared) == 1 else round_digest(compared),
-            round_name(calls),
+            name if plain else round_name(calls),
             state,
             given,
             declared,
@@ -370,7 +374,11 @@ class Digester:
             results.append((digest, error if plain else _flag(error)))
             if exact is not None:
                 exact.append(whole or digest)
-            says_empty, says_no = what_it_says(outcome)
+            if type(outcome) is str:  # as nearly always: a call less
+                says = _said(outcome) if len(outcome) <= _SHORT else _NOTHING_SAID
+            else:
+                says = what_it_says(outcome)
+            says_empty, says_no = says
             empty |= says_empty << len(results) - 1
             negative |= says_no << len(results) - 1
         shown = None
@@ -454,6 +462,7 @@ _THINKS: Final = ToolDeclaration(thinks=True)
 _SHORT: Final = 200
 """Characters of a result that may say no more than that something failed, or is not there."""
 
+_NOTHING_SAID: Final = (False, False)
 _NOTHING_FOUND: Final = re.compile(
     r"""[\W_]*(?:
     (?:error\W+)?(?:no|0|zero|without(?:\sany)?)\s(?:[\w-]+\s){0,3}?
@@ -511,7 +520,7 @@ def what_it_says(result: object) -> tuple[bool, bool]:
     if kind is list or kind is dict or kind is tuple:
         return (True, True) if not result else (False, False)
     if not issubclass(kind, str) or str.__len__(result) > _SHORT:  # type: ignore[arg-type]
-        return False, False  # isinstance() would call the object's own code
+        return _NOTHING_SAID  # isinstance() would call the object's own code
     return _said(str.__str__(result))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from tidegauge.streaming_metrics.declaration import Declaration, Signal
+from tidegauge.streaming_metrics.declaration import Attribute, Declaration, Signal
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
@@ -55,7 +55,7 @@ DECLARATION: Final = Declaration(
     signals=(
         Signal(
             name="empty_streak",
-            read=lambda run: run.metrics[EmptyStreak].current,
+            read=Attribute(EmptyStreak, "current"),
             help="consecutive steps whose results are equal and empty, or say only that nothing "
             "was found",
             message=lambda now, at: f"{now.empty_streak} steps in a row found nothing",

@@ -6,14 +6,15 @@ Source: Exploration and Exploitation Errors Are Measurable for Language Model Ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import chain, islice
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from tidegauge.catalog import GROUP_LABELS, MetricDefinition
 from tidegauge.events import Identity, Reach, Task
 from tidegauge.streaming_metrics.buckets import Buckets
 from tidegauge.streaming_metrics.declaration import (
+    Attribute,
     Declaration,
     GroupView,
     Measured,
@@ -519,13 +520,9 @@ def _observed(run: RunView, exploration: Exploration, step: ObservedStep) -> Non
         asked = step.nearer
         exploration.distance = asked if isinstance(asked, DistanceAnswer) else _NOT_ASKED
     exploration.update(step)
-    totals = run.totals
-    totals.exploration_required = exploration.exploration_required
-    totals.exploration_errors = exploration.exploration_errors
-    totals.exploitation_required = exploration.exploitation_required
-    totals.exploitation_errors = exploration.exploitation_errors
     age = exploration.leads.visited_age
     if age is not None:
+        totals = run.totals
         if totals.lead_ages is None:
             totals.lead_ages = Buckets(_LEAD_AGE_BOUNDS)
         totals.lead_ages.observe(age)
@@ -576,14 +573,6 @@ def _ended(run: RunView, exploration: Exploration) -> dict[str, object]:
     }
 
 
-def _read(name: str) -> Callable[[RunView], Any]:
-    def read(run: RunView) -> Any:
-        exploration = run.find(Exploration)
-        return None if exploration is None else getattr(exploration, name)
-
-    return read
-
-
 def _by_behavior(group: GroupView, exploration: int, exploitation: int) -> MetricValue:
     if not group.placed:
         return None
@@ -606,10 +595,10 @@ DECLARATION: Final = Declaration(
     ),
     feeds=StaleScore,
     sums=(
-        Sum("exploration_required", zero),
-        Sum("exploration_errors", zero),
-        Sum("exploitation_required", zero),
-        Sum("exploitation_errors", zero),
+        Sum("exploration_required", zero, "exploration_required"),
+        Sum("exploration_errors", zero, "exploration_errors"),
+        Sum("exploitation_required", zero, "exploitation_required"),
+        Sum("exploitation_errors", zero, "exploitation_errors"),
         Sum("displaced_leads", zero),  # of runs that ended
         # Made with the first lead followed up: most runs report no places.
         Sum("lead_ages", nothing),
@@ -640,7 +629,7 @@ DECLARATION: Final = Declaration(
     signals=(
         Signal(
             name="oldest_lead_age",
-            read=_read("oldest_lead_age"),
+            read=Attribute(Exploration, "oldest_lead_age"),
             help="steps since a place was seen that is not visited yet",
             message=lambda now, at: (
                 f"a place was seen {now.oldest_lead_age} steps ago and not visited yet"
@@ -648,9 +637,9 @@ DECLARATION: Final = Declaration(
         ),
     ),
     details={
-        "frontier": _read("frontier"),
-        "pending": _read("pending"),
-        "case": _read("case"),
+        "frontier": Attribute(Exploration, "frontier"),
+        "pending": Attribute(Exploration, "pending"),
+        "case": Attribute(Exploration, "case"),
     },
     of_group=(
         Measured(

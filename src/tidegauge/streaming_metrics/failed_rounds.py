@@ -6,10 +6,10 @@ from typing import ClassVar, Final
 
 from tidegauge.catalog import GROUP_LABELS, MetricDefinition
 from tidegauge.streaming_metrics.declaration import (
+    Attribute,
     Declaration,
     GroupView,
     Measured,
-    RunView,
     Signal,
 )
 from tidegauge.streaming_metrics.loops import loops_on
@@ -38,22 +38,25 @@ class FailedRounds(Metric[ObservedStep]):
     """
 
     takes: ClassVar[type] = ObservedStep
-    __slots__ = ("current", "maximum")
+    unsaved: ClassVar[frozenset[str]] = frozenset({"onset_at"})
+    __slots__ = ("current", "maximum", "onset_at")
 
-    def __init__(self) -> None:
+    def __init__(self, *, onset_at: int = 3) -> None:
+        self.onset_at = onset_at
         self.current: int | None = None
         self.maximum: int | None = None
 
-    def update(self, step: ObservedStep) -> None:
-        """Take the next observed round."""
+    def update(self, step: ObservedStep) -> bool:
+        """Take the next observed round. Returns whether the count has come to ``onset_at``."""
         if not step.calls:
-            return
+            return False
         if step.failed is None:
             self.current = None if self.maximum is None else 0
-            return
+            return False
         current = self.current = (self.current or 0) + 1 if step.failed else 0
         if self.maximum is None or current > self.maximum:
             self.maximum = current
+        return current == self.onset_at
 
     @property
     def value(self) -> int | None:
@@ -98,16 +101,11 @@ def _failing(group: GroupView) -> int | None:
     return sum(1 for _ in failing) if known or not group.active else None
 
 
-def _observed(run: RunView, rounds: FailedRounds, step: ObservedStep) -> None:
-    rounds.update(step)
-    if step.failed and rounds.current == run.settings.onset_at:
-        run.count_onset("failed_rounds", step.t)
-
-
 DECLARATION: Final = Declaration(
     name="failed_rounds",
     kind=FailedRounds,
-    observed=_observed,
+    make=lambda run: FailedRounds(onset_at=run.settings.onset_at),
+    observed=True,
     absent={"failed_rounds": None, "failed_rounds_max": None},
     report=lambda run, rounds: {
         "failed_rounds": rounds.value,
@@ -117,7 +115,7 @@ DECLARATION: Final = Declaration(
     signals=(
         Signal(
             name="failed_rounds",
-            read=lambda run: run.metrics[FailedRounds].current,
+            read=Attribute(FailedRounds, "current"),
             help="consecutive rounds in which every call failed (LORE ends a run at the third)",
             message=lambda now, at: f"{now.failed_rounds} rounds in a row failed",
             moment="observed",

@@ -26,6 +26,7 @@ from tidegauge.streaming_metrics.normalise import (
     Normalise,
     Volatile,
     VolatileArguments,
+    with_placeholders,
 )
 from tidegauge.values import (
     MAX_TEXT,
@@ -56,8 +57,11 @@ and not at hand."""
 
 _digest = xxhash.xxh3_128_digest
 _TASK_DIGEST: Final = "digest:"
-_MAX_NAME: Final = 200
+MAX_NAME: Final = 200
+"""Characters of the longest name of a round."""
 _MAX_PARSED: Final = 512 * 1024
+_FEW: Final = MAX_TEXT // 4
+"""Characters that are no more than the longest text in bytes."""
 _MAX_TREE: Final = 65_536
 """Characters of JSON that hold no more than a value may, even if all of them are ``[],``."""
 
@@ -159,9 +163,17 @@ def content_digests(
     value: object, normaliser: Normaliser | None = None, cache: ValueCache | None = None
 ) -> Digests:
     """The same, with the exact digest and the noise where the normaliser changed something."""
-    if type(value) is str and value.startswith(RECORDED):
-        return _recorded(b"", value)
-    data = canonical_text(value, cache=cache)
+    data: bytes | None = None
+    if type(value) is str:
+        if value.startswith(RECORDED):
+            return _recorded(b"", value)
+        if len(value) <= _FEW:  # as nearly always: the calls of canonical_text() are saved
+            try:
+                data = value.encode()
+            except UnicodeEncodeError:
+                data = None
+    if data is None:
+        data = canonical_text(value, cache=cache)
     if data is not None:
         return _both(b"", data, normaliser)
     return canonical_digest(value, cache), None, (), None
@@ -196,10 +208,10 @@ def call_digests(
     if kind is str or (kind is not dict and issubclass(kind, str)):
         data = _json_bytes(arguments)
     if data is None:
-        if normaliser is not None:
-            data = canonical_text(arguments, cache=cache)
-        elif cache is None or not cache.knows(arguments):
+        if cache is None or not cache.knows(arguments):
             data = plain_text(arguments)
+        if normaliser is not None and (data is None or len(data) > MAX_TEXT):
+            data = canonical_text(arguments, cache=cache)
     if data is not None and type(action) is str and len(action) <= MAX_TEXT:
         try:
             name = action.encode()
@@ -226,11 +238,8 @@ def joined_digest(parts: Sequence[bytes]) -> bytes:
 
 def round_name(calls: Sequence[Call]) -> str:
     """Name of a round: the names of its calls in alphabetical order, joined by ``+``."""
-    first = calls[0].action if len(calls) == 1 else None
-    if type(first) is str and len(first) <= _MAX_NAME:
-        return first  # as nearly always
     name = "+".join(sorted([action_name(call.action) for call in calls]))
-    return name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
+    return name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
 
 
 def action_name(action: object) -> str:
@@ -310,8 +319,12 @@ def _both(start: bytes, data: bytes, normaliser: Normaliser | None) -> Digests:
     kinds: list[str] = []
     kind = type(normaliser)
     found: bytes | None = data
-    if kind is Volatile or kind is VolatileArguments:  # as nearly always: a call less
-        found = normaliser.replaced(data, kinds)  # type: ignore[union-attr]
+    if (
+        (kind is Volatile or kind is VolatileArguments) and len(data) <= normaliser.max_length  # type: ignore[union-attr]
+    ):  # as nearly always: two calls less
+        noise = normaliser.found(data)  # type: ignore[union-attr]
+        if noise:
+            found = with_placeholders(data, noise, kinds)
     elif normaliser is not None:
         found = without_noise(data, normaliser, kinds)
     exact = _digest(start + data)
@@ -388,30 +401,26 @@ def words_of(
     >>> len(words_of([search]))
     4
     """
-    rounds = [
-        _words_of(call, normaliser, texts[index] if texts else None)
-        for index, call in enumerate(calls)
-    ]
-    words = rounds[0] if len(rounds) == 1 else frozenset().union(*rounds)
+    found: list[bytes] = []
+    for index, call in enumerate(calls):
+        data = texts[index] if texts else None
+        if data is None:
+            data = arguments_start(call.arguments, 4 * MAX_CHARACTERS)
+            if normaliser is not None:
+                data = without_noise(data, normaliser) or b""
+        elif len(data) > 4 * MAX_CHARACTERS:
+            data = data[: 4 * MAX_CHARACTERS]
+        name = f"@{call.action}".encode("utf-8", "surrogatepass")
+        if data.startswith(_DIGEST):
+            found.append(name + b" " + data)
+            continue
+        if data.isascii():
+            read = data[:MAX_CHARACTERS]
+        else:
+            lower = data.decode("utf-8", "replace")[:MAX_CHARACTERS].lower()
+            read = lower.encode("utf-8", "surrogatepass")
+        found += read.translate(_SEPARATED).split()
+        found.append(name)
+    words = frozenset(map(crc32, found))
     hash(words)  # kept by it: sets that are not equal differ at once
     return words
-
-
-def _words_of(call: Call, normaliser: Normaliser | None, text: bytes | None) -> frozenset[int]:
-    if text is None:
-        data = arguments_start(call.arguments, 4 * MAX_CHARACTERS)
-        if normaliser is not None:
-            data = without_noise(data, normaliser) or b""
-    else:
-        data = text[: 4 * MAX_CHARACTERS]
-    if data.isascii():
-        read = data[:MAX_CHARACTERS]
-    else:
-        lower = data.decode("utf-8", "replace")[:MAX_CHARACTERS].lower()
-        read = lower.encode("utf-8", "surrogatepass")
-    name = f"@{call.action}".encode("utf-8", "surrogatepass")
-    if data.startswith(_DIGEST):
-        return frozenset((crc32(name + b" " + data),))
-    found = read.translate(_SEPARATED).split()
-    found.append(name)
-    return frozenset(map(crc32, found))

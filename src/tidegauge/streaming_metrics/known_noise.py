@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import xxhash
@@ -94,7 +94,11 @@ def noise_in_arguments(data: bytes) -> list[Noise]:
         ]
     if find(b"tmp") >= 0:
         found += _temporary_names(data, surely_drawn)
-    if find(b'":') >= 0 and data[:1] in (b"{", b"["):
+    if (
+        find(b'":') >= 0
+        and data[:1] in (b"{", b"[")
+        and _of_any_argument()(data.lower().translate(None, b"_-"))
+    ):
         found += _keys_of_arguments(data)
     return _apart(found) if len(found) > 1 else found
 
@@ -145,7 +149,10 @@ def numbers_in(data: bytes) -> Numbers | None:
         if len(values) == _MAX_NUMBERS:
             return None
         rest.append(data[end:start])
-        values.append(_number(data[start:at]))
+        number = data[start:at]
+        values.append(
+            float(number.rstrip(b".")) if _is_number(number) else xxhash.xxh3_64_digest(number)
+        )
         end = at
     if not values:
         return None
@@ -160,12 +167,6 @@ _BACKSLASH: Final = ord("\\")
 _ESCAPED: Final = frozenset(b"bfnrt")
 _is_number: Final = re.compile(rb"\d{1,9}(?:\.\d{1,9})?\.?").fullmatch
 """Longer ones count nothing: they name a card, a phone, an account, and are kept as digests."""
-
-
-def _number(text: bytes) -> float | bytes:
-    if _is_number(text):
-        return float(text.rstrip(b"."))
-    return xxhash.xxh3_64_digest(text)
 
 
 def united(kinds: Sequence[str], more: Sequence[str]) -> Sequence[str]:
@@ -268,7 +269,8 @@ _SPACE, _COLON, _ZERO, _BRACKET, _CLOSING = b" :0[]"
 
 def _find_numbers(data: bytes, plain: bytes, found: list[Noise]) -> None:
     done, size = 0, len(plain)
-    for start, stop in _all(_NUMBERS)(plain):
+    for number in _numbers()(plain):
+        start, stop = number.span()
         if start < done:
             continue
         behind = plain[start - 2 : start] if start > 1 else plain[:start].rjust(2)
@@ -296,6 +298,11 @@ def _find_numbers(data: bytes, plain: bytes, found: list[Noise]) -> None:
         if one is not None:
             found.append(one)
             done = one.end
+
+
+@functools.cache
+def _numbers() -> Callable[[bytes], Iterator[_Match]]:
+    return re.compile(_NUMBERS.encode()).finditer
 
 
 _DOT: Final = ord(".")
@@ -985,6 +992,13 @@ _BEFORE_ARGUMENT: Final = (
     f'":(?<=(?:{"|".join(_ENDS)})":)'
     f"""(?:{"|".join(f'(?<="{name}":)' for name in _KIND_OF_ARGUMENT)})"""
 )
+
+
+@functools.cache
+def _of_any_argument() -> _Search:
+    return re.compile(_BEFORE_ARGUMENT.encode()).search
+
+
 _VALUE_OF_ARGUMENT: Final = r'(?:-?\d{1,20}(?:\.\d{1,20})?(?![\w.])|"[^"\\]{0,200}")'
 
 
@@ -1002,8 +1016,6 @@ def _of_arguments() -> re.Pattern[bytes]:
 
 def _keys_of_arguments(data: bytes) -> list[Noise]:
     """Values in JSON that no agent chooses, unless they are all that is there."""
-    if _search(_BEFORE_ARGUMENT)(data.lower().translate(None, b"_-")) is None:
-        return []
     found, besides, at = [], b"", 0
     for one in _of_arguments().finditer(data):
         name = (one["key"] or one["drawn"]).decode()

@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
 from tidegauge.catalog import GROUP_LABELS, MetricDefinition
+from tidegauge.events import made
 from tidegauge.streaming_metrics.declaration import (
+    Attribute,
     Declaration,
     Measured,
     RunView,
@@ -239,8 +241,33 @@ class Loops(Metric[IssuedStep]):
         self.settled = ()
         if step.overlaps:
             self._take_own(step)
-        else:
-            self._take(step)
+        else:  # it continues the sequence: which lags still match?
+            t, state, action, name = step[:4]
+            here = self._taken
+            self._taken = here + 1
+            key = state + action
+            known = self._places.get(key)
+            matches = 0 if known is None else known[0] << here - known[1] & _ALL_LAGS
+            self._places[key] = (matches | 1, here)
+            recent = self._recent
+            at = step.at
+            if matches and at is None and step.time is not None:
+                at = time.time()
+            recent.append(made(_Taken, (state, action, name, t, at)))
+            if len(recent) > MAX_PERIOD + 1:
+                oldest = recent.popleft()
+                key = oldest.state + oldest.action
+                if self._places[key][1] == here - MAX_PERIOD - 1:
+                    del self._places[key]
+            self._covered = self._covered << 1 & _ALL_LAGS
+            if self._changed:
+                self._changed = self._changed << 1 & _ALL_LAGS
+            if matches:
+                self._match(matches, here)
+            elif self._counters:
+                self._counters.clear()
+                self._live.clear()
+                self._lived = self.pending = 0
         if self._live or self._own:
             self._choose(step.t)
         elif self.period:
@@ -276,7 +303,10 @@ class Loops(Metric[IssuedStep]):
         self._own = {action: _Own(*one) for action, one in self._own.items()}
         self._places = {}
         for place, one in enumerate(self._recent, self._taken - len(self._recent)):
-            self._mark(one.state + one.action, place)
+            key = one.state + one.action
+            known = self._places.get(key)
+            matches = 0 if known is None else known[0] << place - known[1] & _ALL_LAGS
+            self._places[key] = (matches | 1, place)
 
     @property
     def value(self) -> float | None:
@@ -349,39 +379,6 @@ class Loops(Metric[IssuedStep]):
                 return place if taken.t == t else -1
             place -= 1
         return -1
-
-    def _mark(self, key: bytes, here: int) -> int:
-        """Remember where the step stands. Returns the lags at which it stood before."""
-        known = self._places.get(key)
-        matches = 0 if known is None else known[0] << here - known[1] & _ALL_LAGS
-        self._places[key] = (matches | 1, here)
-        return matches
-
-    def _take(self, step: IssuedStep) -> None:
-        """The step continues the sequence: which lags still match?"""
-        t, state, action, name = step[:4]
-        here = self._taken
-        self._taken = here + 1
-        matches = self._mark(state + action, here)
-        recent = self._recent
-        at = step.at
-        if matches and at is None and step.time is not None:
-            at = time.time()
-        recent.append(_Taken(state, action, name, t, at))
-        if len(recent) > MAX_PERIOD + 1:
-            oldest = recent.popleft()
-            key = oldest.state + oldest.action
-            if self._places[key][1] == here - MAX_PERIOD - 1:
-                del self._places[key]
-        self._covered = self._covered << 1 & _ALL_LAGS
-        if self._changed:
-            self._changed = self._changed << 1 & _ALL_LAGS
-        if matches:
-            self._match(matches, here)
-        elif self._counters:
-            self._counters.clear()
-            self._live.clear()
-            self._lived = self.pending = 0
 
     def _match(self, matches: int, here: int) -> None:
         """Count the step for each lag that matches, and find the periods that become live."""
@@ -659,7 +656,7 @@ DECLARATION: Final = Declaration(
     signals=(
         Signal(
             name="loop_repeats",
-            read=lambda run: run.metrics[Loops].repeats,
+            read=Attribute(Loops, "repeats"),
             help="how often the last steps, of any number, repeated those just before them",
             message=lambda now, at: loop_in_words(now),
             blocks=True,
@@ -667,7 +664,7 @@ DECLARATION: Final = Declaration(
         ),
         Signal(
             name="loop_evidence",
-            read=lambda run: run.metrics[Loops].evidence,
+            read=Attribute(Loops, "evidence"),
             help="steps that repeat, over those that are enough: 3 of one call, 6 of two, for n "
             "calls n to 12, but no more than two rounds",
             message=lambda now, at: loop_in_words(now),

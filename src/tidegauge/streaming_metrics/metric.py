@@ -114,8 +114,8 @@ class Metric(Stateful, abc.ABC, Generic[R]):
     """The record that :meth:`update` takes."""
 
     @abc.abstractmethod
-    def update(self, step: R) -> None:
-        """Take one record."""
+    def update(self, step: R) -> bool | None:
+        """Take one record. Returns true if trouble begins with it, which the run counts."""
 
     @property
     @abc.abstractmethod

@@ -10,7 +10,7 @@ from typing import ClassVar, Final, TypeAlias
 
 from tidegauge.catalog import MetricDefinition
 from tidegauge.events import Identity
-from tidegauge.streaming_metrics.declaration import Declaration, Measured, RunView, Sum, zero
+from tidegauge.streaming_metrics.declaration import Declaration, Measured, Sum, zero
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
@@ -164,19 +164,14 @@ BACKTRACKS: Final = MetricDefinition(
 )
 
 
-def _observed(run: RunView, navigation: Navigation, step: ObservedStep) -> None:
-    navigation.update(step)
-    run.totals.backtracks = navigation.backtracks
-
-
 DECLARATION: Final = Declaration(
     name="navigation",
     kind=Navigation,
     make=lambda run: Navigation(place=run.started.place),
-    observed=_observed,
+    observed=True,
     brought_by=("place",),
     brought_by_start=lambda started, settings: started.place is not None,
-    sums=(Sum("backtracks", zero),),
+    sums=(Sum("backtracks", zero, "backtracks"),),
     absent=dict.fromkeys(("distinct_places", "backtracks", "zone_changes", "actions_per_stay")),
     report=lambda run, navigation: {
         "distinct_places": navigation.distinct,

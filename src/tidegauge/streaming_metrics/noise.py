@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from tidegauge.catalog import GROUP_LABELS, MetricDefinition
 from tidegauge.streaming_metrics.declaration import (
+    Attribute,
     Declaration,
     Measured,
     RunView,
@@ -199,11 +200,6 @@ def _observed(run: RunView, left_out: LeftOut, step: ObservedStep) -> None:
         left_out.take(step.noise)
 
 
-def _near(run: RunView) -> int | None:
-    streak = run.find(NearStreak)
-    return None if streak is None else streak.current
-
-
 LEFT_OUT: Final = Declaration(
     name="left_out",
     kind=LeftOut,
@@ -229,7 +225,7 @@ NEAR: Final = Declaration(
     signals=(
         Signal(
             name="near_streak",
-            read=_near,
+            read=Attribute(NearStreak, "current"),
             help="how often in a row the last action had the same result but for numbers that "
             "change every time and count nothing; it warns",
             message=lambda now, at: f"{now.near_streak} results of one call differ only in numbers",

@@ -100,9 +100,9 @@ class Normalise:
         )
         self.max_length: Final = max_length
         self._numbers = "numbers" in self.kinds
-        self._find: Callable[[bytes], list[Noise]] = self._finds
+        self.found: Callable[[bytes], list[Noise]] = self._finds
         if len(self.kinds) < len(DEFAULT_KINDS):
-            self._find = functools.partial(_chosen, self.kinds)
+            self.found = functools.partial(_chosen, self.kinds)
 
     def __call__(self, text: str) -> str:
         """The text with its placeholders."""
@@ -123,11 +123,9 @@ class Normalise:
         """
         size, most = len(data), self.max_length
         if size <= most:
-            found = self._find(data)
+            found = self.found(data)
             if found:
-                data = _replaced(data, found)
-                if kinds is not None:
-                    kinds += sorted({one.kind for one in found}.difference(kinds))
+                data = with_placeholders(data, found, kinds)
             return without_numbers(data) if self._numbers else data
         head, tail = _boundary(data, (most + 1) // 2), _boundary(data, size - most // 2)
         digest = xxhash.xxh3_128_hexdigest(data[head:tail])
@@ -139,7 +137,10 @@ def _chosen(kinds: Sequence[NoiseKind], data: bytes) -> list[Noise]:
     return [one for one in noise_in_text(data) if one.kind in kinds]
 
 
-def _replaced(data: bytes, found: list[Noise]) -> bytes:
+def with_placeholders(data: bytes, found: list[Noise], kinds: list[str] | None = None) -> bytes:
+    """The text with the placeholders of its noise, whose kinds are added to ``kinds``."""
+    if kinds is not None:
+        kinds += sorted({one.kind for one in found}.difference(kinds))
     pieces: list[bytes] = []
     at = 0
     for start, end, _, replacement, _ in found:

@@ -7,9 +7,9 @@ from typing import ClassVar, Final
 
 from tidegauge.catalog import GROUP_LABELS, MetricDefinition
 from tidegauge.streaming_metrics.declaration import (
+    Attribute,
     Declaration,
     Measured,
-    RunView,
     Signal,
     Sum,
     over_active_runs,
@@ -39,7 +39,7 @@ class Novelty(Metric[ObservedStep]):
     """
 
     takes: ClassVar[type] = ObservedStep
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     __slots__ = (
         "_new",
         "_recent",
@@ -48,6 +48,8 @@ class Novelty(Metric[ObservedStep]):
         "dropped_outcomes",
         "latest",
         "max_outcomes",
+        "new_results",
+        "results",
         "window",
     )
 
@@ -55,6 +57,8 @@ class Novelty(Metric[ObservedStep]):
         self.window = window
         self.max_outcomes = max_outcomes
         self.dropped_outcomes = 0
+        self.results = 0
+        self.new_results = 0
         self.current: float | None = None
         self.latest = False  # whether the last observed result was new
         self._recent: deque[bool] = deque(maxlen=window)
@@ -68,6 +72,8 @@ class Novelty(Metric[ObservedStep]):
             return
         seen, recent = self._seen, self._recent
         new = self.latest = outcome not in seen
+        self.results += 1
+        self.new_results += new
         if step.changed and not new:
             seen.renew(outcome, None)
             return
@@ -121,27 +127,19 @@ RUN_NOVELTY: Final = MetricDefinition(
 )
 
 
-def _observed(run: RunView, novelty: Novelty, step: ObservedStep) -> None:
-    novelty.update(step)
-    if step.outcome is not None:
-        totals = run.totals
-        totals.results += 1
-        totals.new_results += novelty.latest
-
-
 DECLARATION: Final = Declaration(
     name="novelty",
     kind=Novelty,
     make=lambda run: Novelty(max_outcomes=run.settings.max_distinct),
-    observed=_observed,
-    sums=(Sum("results", zero), Sum("new_results", zero)),
+    observed=True,
+    sums=(Sum("results", zero, "results"), Sum("new_results", zero, "new_results")),
     absent={"novelty": None},
     report=lambda run, novelty: {"novelty": novelty.value},
     document=lambda report: {"novelty": report.novelty},
     signals=(
         Signal(
             name="novelty",
-            read=lambda run: run.of(Novelty).current,
+            read=Attribute(Novelty, "current"),
             help="share of the last 12 results that were new to the run; a rule holds at or below "
             "its threshold",
             message=lambda now, at: f"{now.novelty:.0%} of the last results were new",

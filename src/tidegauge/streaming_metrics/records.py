@@ -98,11 +98,13 @@ class ChosenAction(NamedTuple):
         t: index of the step.
         words: checksums of its distinct words.
         similarity: its likeness to an earlier action, if reported; ``None``: to be computed.
+        mutates: whether each of its calls is declared to change something.
     """
 
     t: int
     words: frozenset[int] = frozenset()
     similarity: float | None = None
+    mutates: bool = False
 
 
 class ObservedStep(NamedTuple):

@@ -6,9 +6,9 @@ from typing import ClassVar, Final
 
 from tidegauge.catalog import GROUP_LABELS, MetricDefinition
 from tidegauge.streaming_metrics.declaration import (
+    Attribute,
     Declaration,
     Measured,
-    RunView,
     Signal,
     Sum,
     over_active_runs,
@@ -39,12 +39,21 @@ class Recurrence(Metric[ObservedStep]):
     """
 
     takes: ClassVar[type] = ObservedStep
-    version: ClassVar[int] = 3
-    __slots__ = ("_counts", "_pairs", "current", "dropped_pairs", "max_pairs", "maximum")
+    version: ClassVar[int] = 4
+    __slots__ = (
+        "_counts",
+        "_pairs",
+        "current",
+        "dropped_pairs",
+        "max_pairs",
+        "maximum",
+        "recurring",
+    )
 
     def __init__(self, *, max_pairs: int = 10_000) -> None:
         self.max_pairs = max_pairs
         self.dropped_pairs = 0
+        self.recurring = 0  # results that the same action had before
         self.current: int | None = None
         self.maximum: int | None = None
         # By result, the least recently seen one first: the only action that had it, once, or
@@ -73,6 +82,8 @@ class Recurrence(Metric[ObservedStep]):
                 counts[action] = seen + 1
             self._counts.renew(outcome, counts)
         self.current = seen
+        if seen:
+            self.recurring += 1
         if self.maximum is None or seen > self.maximum:
             self.maximum = seen
         if not seen:
@@ -129,18 +140,12 @@ RUN_RECURRENCE: Final = MetricDefinition(
 )
 
 
-def _observed(run: RunView, recurrence: Recurrence, step: ObservedStep) -> None:
-    recurrence.update(step)
-    if recurrence.current:
-        run.totals.recurring_results += 1
-
-
 DECLARATION: Final = Declaration(
     name="recurrence",
     kind=Recurrence,
     make=lambda run: Recurrence(max_pairs=run.settings.max_distinct),
-    observed=_observed,
-    sums=(Sum("recurring_results", zero),),
+    observed=True,
+    sums=(Sum("recurring_results", zero, "recurring"),),
     absent={"recurrence": None, "recurrence_max": None},
     report=lambda run, recurrence: {
         "recurrence": recurrence.value,
@@ -149,7 +154,7 @@ DECLARATION: Final = Declaration(
     signals=(
         Signal(
             name="recurrence",
-            read=lambda run: run.of(Recurrence).current,
+            read=Attribute(Recurrence, "current"),
             help="how often the last action had the same result before, recently or long ago",
             message=lambda now, at: (
                 f"an action has had the same result {times(now.recurrence or 0)} before"

@@ -109,6 +109,14 @@ GROUPS: Final[tuple[GroupDeclaration[Any], ...]] = (
 SUMS: Final[tuple[Sum, ...]] = tuple(one for metric in RUNS for one in metric.sums)
 """The sums that runs and groups keep."""
 
+KEPT: Final = tuple(
+    (metric.name, metric.kind, one.name, one.kept_as)
+    for metric in RUNS
+    for one in metric.sums
+    if metric.kind is not None and one.kept_as is not None
+)
+"""The sums that metrics add up themselves: metric, its class, sum and attribute."""
+
 HISTOGRAMS: Final[tuple[GroupHistogram, ...]] = (
     *(one for metric in RUNS for one in metric.histograms),
     *(one for metric in GROUPS for one in metric.histograms),
@@ -259,8 +267,9 @@ def planned_updates(
         if kind is not None and found is None:
             continue
         for moment, update in enumerate((metric.issued, metric.observed)):
-            if update is True:
-                planned: Update = (metric.name, found.update, None, True)  # type: ignore[union-attr]
+            if update is True or isinstance(update, str):
+                method = "update" if update is True else update
+                planned: Update = (metric.name, getattr(found, method), None, True)
             elif update:
                 planned = (metric.name, update, found, False)
             else:

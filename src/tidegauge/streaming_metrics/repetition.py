@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from tidegauge.catalog import GROUP_LABELS, MetricDefinition
 from tidegauge.streaming_metrics.buckets import addable
 from tidegauge.streaming_metrics.declaration import (
+    Attribute,
     Declaration,
     GroupView,
     Measured,
@@ -64,30 +64,27 @@ class ActionSimilarity(Metric[ChosenAction]):
 
     def update(self, step: ChosenAction | IssuedStep) -> None:
         """Take the next action."""
-        words, reported = step.words, step.similarity
-        current = self._likeness(words) if reported is None else reported
-        self._recent.append(words)
-        self._current = current
-
-    def _likeness(self, words: frozenset[int]) -> float:
-        recent = self._recent
-        if words in recent:
-            return 1.0 if words else 0.0
-        size = len(words)
-        highest, least, most = 0.0, 0.0, float("inf")
-        as_large = -1
-        for other in reversed(recent):
-            others = len(other)
-            # A set of another size shares the smaller one at most, and one as large, which is not
-            # equal, all but a word: it is compared if that can be the highest likeness.
-            if least < others < most and others != as_large:
-                common = len(words & other)
-                alike = common / (size + others - common)
-                if alike > highest:
-                    highest, least, most = alike, size * alike, size / alike
-                    if alike * (size + 1) >= size - 1:
-                        as_large = size
-        return highest
+        words, highest, recent = step.words, step.similarity, self._recent
+        if highest is None:
+            highest = 0.0
+            if words in recent:
+                highest = 1.0 if words else 0.0
+            else:
+                size = len(words)
+                least, most, as_large = 0.0, math.inf, -1
+                for other in reversed(recent):
+                    others = len(other)
+                    # A set of another size shares the smaller one at most, and one as large, which
+                    # is not equal, all but a word: it is compared if that can be the highest.
+                    if others != as_large and least < others < most:
+                        common = len(words & other)
+                        alike = common / (size + others - common)
+                        if alike > highest:
+                            highest, least, most = alike, size * alike, size / alike
+                            if alike * (size + 1) >= size - 1:
+                                as_large = size
+        recent.append(words)
+        self._current = highest
 
     @property
     def value(self) -> float | None:
@@ -108,6 +105,7 @@ class Repetition(Stateful):
 
     Attributes:
         total: the sum, in steps: each adds from 0 to 1.
+        similarity: likeness of the last action, whether it counts or not; ``None`` before it.
         current: likeness of the last action, from 0 to 1; halved once its result was new.
 
     >>> repetition = Repetition()
@@ -118,22 +116,23 @@ class Repetition(Stateful):
     (2.0, 2.0, 1.0)
     """
 
-    version: ClassVar[int] = 2
-    __slots__ = ("_recent", "_similarity", "current", "total")
+    version: ClassVar[int] = 3
+    __slots__ = ("_recent", "_similarity", "current", "similarity", "total")
 
     def __init__(self) -> None:
         self._similarity = ActionSimilarity()
         # What the last actions count, by step, in order; None, the state before did not keep it.
         self._recent: dict[int, float | None] = {}
         self.total = 0.0
+        self.similarity: float | None = None
         self.current = 0.0
 
-    def issue(self, step: ChosenAction | IssuedStep, *, mutates: bool = False) -> float:
+    def issue(self, step: ChosenAction | IssuedStep) -> float:
         """Take an issued action and return its likeness, which :meth:`observe` wants back."""
         similarity = self._similarity
         similarity.update(step)  # compares before it keeps; what follows cannot raise
-        alike = similarity._current or 0.0
-        counted = 0.0 if mutates else alike
+        alike = self.similarity = similarity._current or 0.0
+        counted = 0.0 if step.mutates else alike
         squared = counted * counted
         self.total += squared
         self.current = counted
@@ -142,11 +141,6 @@ class Repetition(Stateful):
         if len(recent) > _WINDOW:
             del recent[next(iter(recent))]
         return alike
-
-    @property
-    def similarity(self) -> float | None:
-        """Likeness of the last action, whether it counts or not."""
-        return self._similarity._current
 
     @property
     def recent(self) -> float | None:
@@ -177,10 +171,6 @@ class Repetition(Stateful):
             self.current = counted * alike
 
 
-def _issued(run: RunView, repetition: Repetition, step: IssuedStep) -> None:
-    repetition.issue(step, mutates=step.mutates)
-
-
 def _observed(run: RunView, repetition: Repetition, step: ObservedStep) -> None:
     if step.changed:
         return
@@ -190,14 +180,6 @@ def _observed(run: RunView, repetition: Repetition, step: ObservedStep) -> None:
         repetition.observe(step.t, alike, new=new, latest=step.latest, failed=step.mutates)
     if alike:
         run.totals.repeated_steps += addable(alike * alike * (_PAID_OFF if new else 1))
-
-
-def _read(name: str) -> Callable[[RunView], Any]:
-    def read(run: RunView) -> Any:
-        repetition = run.find(Repetition)
-        return None if repetition is None else getattr(repetition, name)
-
-    return read
 
 
 REPEATED_STEPS: Final = MetricDefinition(
@@ -269,7 +251,7 @@ def _repeated_steps(group: GroupView) -> float | None:
 DECLARATION: Final = Declaration(
     name="repetition",
     kind=Repetition,
-    issued=_issued,
+    issued="issue",
     observed=_observed,
     brought_by_start=lambda started, settings: settings.repetition,
     sums=(Sum("repeated_steps", zero_amount),),
@@ -282,7 +264,7 @@ DECLARATION: Final = Declaration(
     signals=(
         Signal(
             name="similarity",
-            read=_read("current"),
+            read=Attribute(Repetition, "current"),
             help="similarity of the last action to the most similar one of the 16 before, from 0 "
             "to 1, halved if its result was new; measures repetition",
             message=lambda now, at: (
@@ -293,7 +275,7 @@ DECLARATION: Final = Declaration(
         ),
         Signal(
             name="repetition",
-            read=_read("total"),
+            read=Attribute(Repetition, "total"),
             help="squared similarities of all actions, added up: steps that went into doing the "
             "same again, in the same or other words; measures repetition",
             message=lambda now, at: f"{now.repetition:.3g} steps repeated earlier ones",
@@ -302,7 +284,7 @@ DECLARATION: Final = Declaration(
         ),
         Signal(
             name="repetition_recent",
-            read=_read("recent"),
+            read=Attribute(Repetition, "recent"),
             help="squared similarities of the last 16 actions, added up: as repetition, but a long "
             "run does not add up; measures repetition",
             message=lambda now, at: (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from tidegauge.streaming_metrics.declaration import Declaration, RunView, Signal
+from tidegauge.streaming_metrics.declaration import Attribute, Declaration, Signal
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
@@ -17,6 +17,9 @@ class ResultStreak(Metric[ObservedStep]):
     without a known result ends the streak, and so does one that succeeded in changing something.
     O(1) time and memory.
 
+    Args:
+        onset_at: length at which trouble begins.
+
     Source: what users of loop guards miss in addition to loops (``docs/metrics/streaks.md``).
 
     >>> streak = ResultStreak()
@@ -28,16 +31,18 @@ class ResultStreak(Metric[ObservedStep]):
 
     takes: ClassVar[type] = ObservedStep
     version: ClassVar[int] = 3
-    __slots__ = ("_action", "_result", "current", "maximum")
+    unsaved: ClassVar[frozenset[str]] = frozenset({"onset_at"})
+    __slots__ = ("_action", "_result", "current", "maximum", "onset_at")
 
-    def __init__(self) -> None:
+    def __init__(self, *, onset_at: int = 3) -> None:
+        self.onset_at = onset_at
         self._action = b""
         self._result: bytes | None = None
         self.current: int | None = None
         self.maximum: int | None = None
 
-    def update(self, step: ObservedStep) -> None:
-        """Take the next observed step."""
+    def update(self, step: ObservedStep) -> bool:
+        """Take the next observed step. Returns whether the streak has come to ``onset_at``."""
         action, outcome = step.action, step.outcome
         if outcome is None:
             self.current = None
@@ -50,6 +55,7 @@ class ResultStreak(Metric[ObservedStep]):
         self._action, self._result = action, outcome
         if self.current is not None and (self.maximum is None or self.current > self.maximum):
             self.maximum = self.current
+        return self.current == self.onset_at
 
     @property
     def value(self) -> int | None:
@@ -57,16 +63,11 @@ class ResultStreak(Metric[ObservedStep]):
         return self.current
 
 
-def _observed(run: RunView, streak: ResultStreak, step: ObservedStep) -> None:
-    streak.update(step)
-    if streak.current == run.settings.onset_at:
-        run.count_onset("result_streak", step.t)
-
-
 DECLARATION: Final = Declaration(
     name="result_streak",
     kind=ResultStreak,
-    observed=_observed,
+    make=lambda run: ResultStreak(onset_at=run.settings.onset_at),
+    observed=True,
     absent={"result_streak": None, "result_streak_max": None},
     report=lambda run, streak: {
         "result_streak": streak.value,
@@ -76,7 +77,7 @@ DECLARATION: Final = Declaration(
     signals=(
         Signal(
             name="result_streak",
-            read=lambda run: run.metrics[ResultStreak].current,
+            read=Attribute(ResultStreak, "current"),
             help="consecutive steps with the same result that failed, found nothing, or repeat "
             "the call before",
             message=lambda now, at: f"{now.result_streak} steps in a row with the same result",

@@ -52,6 +52,7 @@ from tidegauge.streaming_metrics.recurrence import Recurrence
 from tidegauge.streaming_metrics.registry import (
     ABSENT_FIELDS,
     ISSUED,
+    KEPT,
     OBSERVED,
     RUNS,
     Update,
@@ -372,7 +373,8 @@ class MeasuredRun:
             metrics = self.metrics
             loops = metrics[Loops]
             settled = () if skipped else loops.settled
-            likeness = metrics[Repetition].similarity or 0.0 if Repetition in metrics else 0.0
+            repetition = metrics.get(Repetition)
+            likeness = 0.0 if repetition is None else repetition.similarity or 0.0
             waiting = self.open_steps
             if settled and waiting:
                 self._settle_open_steps(settled)
@@ -386,6 +388,7 @@ class MeasuredRun:
                  loops.first_step, name, None, None, skipped,
                  loops.repeats_step if settled else -1),
             )  # fmt: skip
+            self._going_on = made(Decision, ("go_on", None, None, self.latest, None, None))
             if self.history is not None:
                 self.history.issued(t, action, name, settled, shown)
             if not_comparable:
@@ -394,11 +397,16 @@ class MeasuredRun:
             arrived = self._lose("step", error) or arrived
         if arrived is not None:
             raise arrived
-        decision = self._decided(decider, ISSUED, blockable, full)
+        decision = None
+        if decider is not None and not self.unguarded:
+            try:
+                decision = decider.decide(self, ISSUED, blockable)
+            except Exception as error:
+                self._switch_off(error)
+        if decision is None:
+            return Decision(signals=self.signals()) if full else self._going_on
         if decision.action == "block":
-            issued = self.open_steps.get(t)
-            if issued is not None:
-                self._observe(t, issued, DigestedOutcome(step.run, (), t, blocked=True), now)
+            self.observe(DigestedOutcome(step.run, (), t, blocked=True), now)
         return decision
 
     def _skips(
@@ -452,12 +460,6 @@ class MeasuredRun:
         issued = self.open_steps.get(t)
         if issued is None or self.finished:
             return None
-        self._observe(t, issued, outcome, now)
-        return self._decided(decider, OBSERVED, False, full)
-
-    def _observe(
-        self, t: int, issued: _Waiting, outcome: DigestedOutcome, now: float | None
-    ) -> None:
         # Read at once: a field of a named tuple takes longer than a name.
         (_, results, _, place, exits, tasks, achieved, progress, tokens, seconds, at, blocked,
          shown, nearer, clues, exact, empty, negative, noise, numbers) = outcome  # fmt: skip
@@ -558,6 +560,7 @@ class MeasuredRun:
             if latest and (score or exploration is not None):
                 case = None if exploration is None else exploration.case
                 self.latest = self.latest._replace(stale_score=score, case=case)
+                self._going_on = made(Decision, ("go_on", None, None, self.latest, None, None))
             if self.history is not None:
                 self.history.observed(record, self.of(StaleScore).current, shown)
             if digest is None and any(one[0] is None for one in results):
@@ -566,6 +569,15 @@ class MeasuredRun:
             arrived = self._lose("step", error) or arrived
         if arrived is not None:
             raise arrived
+        decision = None
+        if decider is not None and not self.unguarded:
+            try:
+                decision = decider.decide(self, OBSERVED, False)
+            except Exception as error:
+                self._switch_off(error)
+        if decision is None:
+            return Decision(signals=self.signals()) if full else self._going_on
+        return decision
 
     def of_waiting(self, action: bytes, outcome: bytes | None, *, failed: bool) -> None:
         """A call that polls, or may, has given a result, which may be new."""
@@ -573,7 +585,7 @@ class MeasuredRun:
         if allowance is not None:
             allowance.observe(action, outcome, failed=failed)
 
-    def _give(self, moment: int, record: object) -> BaseException | None:
+    def _give(self, moment: int, record: IssuedStep | ObservedStep) -> BaseException | None:
         """Give every metric a step. One that fails is lost, and the others take the step.
 
         Returns:
@@ -591,9 +603,10 @@ class MeasuredRun:
                     if missing is not None and missing[0](record) != missing[1]:
                         arrived = self._bring(moment, record) or arrived
                     updates = iter(self._plans[moment])
-                for name, update, metric, alone in updates:  # noqa: B007 -- read where it fails
+                for name, update, metric, alone in updates:
                     if alone:
-                        update(record)
+                        if update(record) is True:
+                            self.count_onset(name, record.t)
                     else:
                         update(self, metric, record)
                 return arrived
@@ -626,6 +639,7 @@ class MeasuredRun:
     def _drop(self, metric: Declaration[Any]) -> None:
         if metric.name in self.lost:
             return
+        self.all_totals()  # what it has added up stays
         self.lost = (*self.lost, metric.name)
         if metric.kind is None:
             return
@@ -656,28 +670,12 @@ class MeasuredRun:
         """Plan which updates each step needs, by the metrics that the run has."""
         self._plans, self._absent = planned_updates(self.metrics, self.lost)
 
-    def _decided(
-        self, decider: Decider | None, moment: int, blockable: bool, full: bool
-    ) -> Decision:
-        """Ask the policy."""
-        decision = None
-        if decider is not None and not self.unguarded:
-            try:
-                decision = decider.decide(self, moment, blockable)
-            except Exception as error:
-                self.unguarded = True  # after an internal error, the run gets no more decisions
-                if arrived_from_outside(error):
-                    raise
-                self.faults.append(("policy", error))
-        if decision is not None:
-            return decision
-        if full:
-            return Decision(signals=self.signals())
-        going_on = self._going_on
-        if going_on.signals is not self.latest:
-            fields = ("go_on", None, None, self.latest, None, None)
-            going_on = self._going_on = made(Decision, fields)
-        return going_on
+    def _switch_off(self, error: Exception) -> None:
+        """After an internal error of the policy, the run gets no more decisions."""
+        self.unguarded = True
+        if arrived_from_outside(error):
+            raise error
+        self.faults.append(("policy", error))
 
     def signals(self) -> Signals:
         """All signals of the run now."""
@@ -833,16 +831,25 @@ class MeasuredRun:
                 self._lose(metric.name, error)
             return {}
 
+    def all_totals(self) -> Totals:
+        """The totals, those that metrics add up themselves included."""
+        totals: Totals = self.totals
+        for name, kind, total, kept_as in KEPT:
+            metric = self.metrics.get(kind)
+            if metric is not None and name not in self.lost:
+                setattr(totals, total, getattr(metric, kept_as))
+        return totals
+
     @property
     def counted(self) -> Totals:
         """The totals that were counted here."""
-        totals: Totals = self.totals
+        totals = self.all_totals()
         return totals if self.baseline is None else totals.without(self.baseline)
 
     def restore_ended(self) -> None:
         """End the restoration: everything so far was counted elsewhere."""
         self.baseline = Totals()
-        self.baseline.add(self.totals)
+        self.baseline.add(self.all_totals())
 
 
 _BY_NAME: Final[Mapping[str, Declaration[Any]]] = {metric.name: metric for metric in RUNS}

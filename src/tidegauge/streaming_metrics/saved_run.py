@@ -14,12 +14,12 @@ from typing import Any, Final
 from tidegauge.events import RunStarted, StepSignals, Task
 from tidegauge.streaming_metrics.exploration import Exploration
 from tidegauge.streaming_metrics.plain import from_plain, to_plain
-from tidegauge.streaming_metrics.registry import RUNS
+from tidegauge.streaming_metrics.registry import KEPT, RUNS
 from tidegauge.streaming_metrics.run import Issued, MeasuredRun
 from tidegauge.streaming_metrics.stale_score import StaleScore
 from tidegauge.streaming_metrics.totals import Totals
 
-VERSION: Final = 7
+VERSION: Final = 8
 """Increase it whenever the meaning of the state changes, as of its digests when texts are compared
 in another way."""
 
@@ -54,7 +54,7 @@ def save_run(run: MeasuredRun) -> dict[str, Any]:
         "latest": to_plain(tuple(run.latest)),
         "issued": [[t, _saved_step(Issued(*one))] for t, one in run.open_steps.items()],
         "refused": None if run.refused is None else _saved_step(run.refused),
-        "totals": run.totals.state(),
+        "totals": run.all_totals().state(),
         "policy": run.saved_policy if run.policy is None else run.policy.state(),
     }
 
@@ -113,6 +113,11 @@ def _load(run: MeasuredRun, state: Mapping[str, Any]) -> None:
     run.open_steps = {t: _loaded_step(one) for t, one in state["issued"]}
     run.refused = None if state["refused"] is None else _loaded_step(state["refused"])
     run.totals = Totals.loaded(state["totals"])
+    for name, kind, total, kept_as in KEPT:
+        if (
+            kind in run.metrics and name not in state["metrics"]
+        ):  # it begins again, its sum does not
+            setattr(run.metrics[kind], kept_as, getattr(run.totals, total))
     run.policy, run.saved_policy = None, state["policy"]
     run.plan()
 
@@ -168,7 +173,9 @@ def _with_recent(state: Mapping[str, Any]) -> Mapping[str, Any]:
     fields = state["fields"]
     last = len(from_plain(fields["_similarity"]["fields"]["_recent"]))
     recent = to_plain({t - last: None for t in range(last)})  # before any step that is to come
-    return {**state, "version": 2, "fields": {**fields, "_recent": recent}}
+    alike = fields["_similarity"]["fields"]["_current"]
+    more = {"_recent": recent, "similarity": alike}
+    return {**state, "version": 3, "fields": {**fields, **more}}
 
 
 _BEFORE: Final = 5

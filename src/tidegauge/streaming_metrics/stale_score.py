@@ -11,6 +11,7 @@ from typing import ClassVar, Final
 from tidegauge.catalog import GROUP_LABELS, MetricDefinition
 from tidegauge.events import Identity
 from tidegauge.streaming_metrics.declaration import (
+    Attribute,
     Declaration,
     GroupHistogram,
     GroupView,
@@ -287,7 +288,7 @@ DECLARATION: Final = Declaration(
     signals=(
         Signal(
             name="stale_score",
-            read=lambda run: run.of(StaleScore).current,
+            read=Attribute(StaleScore, "current"),
             help="how much the run revisits known places and actions since its last progress",
             message=lambda now, at: (
                 f"known places and actions again and again, stale score {now.stale_score}"
@@ -295,7 +296,7 @@ DECLARATION: Final = Declaration(
         ),
         Signal(
             name="stale_rises",
-            read=lambda run: run.of(StaleScore).rises,
+            read=Attribute(StaleScore, "rises"),
             help="at how many steps the stale score rose since then",
             message=lambda now, at: (
                 f"the stale score rose {times(now.stale_rises)} without progress"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from tidegauge.streaming_metrics.declaration import Declaration, Signal
+from tidegauge.streaming_metrics.declaration import Attribute, Declaration, Signal
 from tidegauge.streaming_metrics.metric import Metric
 from tidegauge.streaming_metrics.records import ObservedStep
 
@@ -70,7 +70,7 @@ DECLARATION: Final = Declaration(
     signals=(
         Signal(
             name="stuck_streak",
-            read=lambda run: run.metrics[StuckStreak].current,
+            read=Attribute(StuckStreak, "current"),
             help="consecutive steps with one result, each of which failed or repeats the call "
             "before",
             message=lambda now, at: (

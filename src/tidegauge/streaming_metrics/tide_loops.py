@@ -254,13 +254,8 @@ def _made(run: RunView) -> TideLoops:
 def _issued(run: RunView, loops: TideLoops, step: IssuedStep) -> None:
     onsets = loops.onsets
     loops.update(step)
-    totals = run.totals
-    totals.tide_cycle_steps = loops.cycle_steps
-    if not loops.settled:
-        return
-    totals.tide_loop_steps = loops.loop_steps
     if loops.onsets != onsets:
-        cycles = totals.tide_cycle_actions
+        cycles = run.totals.tide_cycle_actions
         for name in loops.cycle_names:
             label = run.actions.admit(name)
             cycles[label] = cycles.get(label, 0) + 1
@@ -283,8 +278,8 @@ DECLARATION: Final = Declaration(
     issued=_issued,
     takes_skipped=True,
     sums=(
-        Sum("tide_cycle_steps", zero),
-        Sum("tide_loop_steps", zero),
+        Sum("tide_cycle_steps", zero, "cycle_steps"),
+        Sum("tide_loop_steps", zero, "loop_steps"),
         Sum("tide_cycle_actions", no_counts),
     ),
     absent={
