@@ -299,5 +299,5 @@ def _bar(rule: Rule) -> _Bar:
     signal = SIGNALS[rule.signal]
     observes = "would_stop" if rule.action == "observe" else ""
     read = signal.read
-    kind, name = read if isinstance(read, Attribute) else (None, "")
+    kind, name = (read.kind, read.name) if isinstance(read, Attribute) else (None, "")
     return kind, name, read, rule.bound, signal.falls, (observes, rule.signal)

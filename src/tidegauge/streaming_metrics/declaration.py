@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from tidegauge.catalog import MetricDefinition
 from tidegauge.events import Identity, RunStarted, Signals, StepSignals
@@ -211,7 +211,8 @@ class GroupHistogram:
     read: Callable[[FinishedRun], float | None]
 
 
-class Attribute(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Attribute:
     """Reads an attribute of one of a run's metrics; ``None``, the run does not have the metric.
 
     A policy reads it without a call: most of what it does at a step is to read signals.
