@@ -334,7 +334,7 @@ class Engine:
             if found is None:
                 return
             with found.lock:
-                found.finished = True  # later steps are dropped and counted
+                found.close()  # later steps are dropped and counted
                 change = [_Change(found.group, None, found.counted, moved_out=1)]
             with self._lock:
                 if run in self._runs:

@@ -8,7 +8,7 @@ updates a step needs, by the metrics that its run has.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
@@ -56,6 +56,7 @@ from tidegauge.streaming_metrics.declaration import (
     Measured,
     MetricValue,
     RunSettings,
+    RunView,
     Signal,
     Sum,
 )
@@ -220,13 +221,15 @@ def signals_table() -> str:
 ISSUED: Final = 0
 OBSERVED: Final = 1
 
-Update: TypeAlias = tuple[str, Callable[..., None], Stateful | None, bool]
-"""A metric's name, its update function, the metric, and whether the step is the only argument."""
+Update: TypeAlias = Callable[[Any], object]
+"""Gives a step to a metric. Returns true if trouble begins."""
 
 _Steps: TypeAlias = type[IssuedStep] | type[ObservedStep]
 
-Plan: TypeAlias = tuple[Update, ...]
-"""The updates that a step needs at one moment, in the order of the metrics."""
+Plan: TypeAlias = tuple[tuple[Update, ...], tuple[str, ...]]
+"""The updates that a step needs at one moment, in the order of the metrics, and their names."""
+
+NO_PLANS: Final[tuple[Plan, ...]] = (((), ()),) * 4
 
 Missing: TypeAlias = tuple[Callable[[Any], Any], Any]
 """Reads the fields that bring metrics which a run does not have, and their default values."""
@@ -247,18 +250,19 @@ def is_there_from_start(
 
 
 def planned_updates(
-    metrics: Mapping[type[Stateful], Any], lost: Sequence[str]
+    run: RunView, metrics: Mapping[type[Stateful], Any], lost: Sequence[str]
 ) -> tuple[tuple[Plan, ...], tuple[Missing | None, ...]]:
     """The updates for each moment, and what would bring metrics that the run does not have.
 
     Both for steps that are issued and observed, then for such that only wait or think.
 
     Args:
-        metrics: those that the run has.
+        run: the run, which some updates need.
+        metrics: those that it has.
         lost: names of those that failed.
     """
     fed = {metric.feeds for metric in RUNS if metric.feeds and metric.kind in metrics}
-    plans: tuple[list[Update], ...] = ([], [], [], [])
+    plans: tuple[list[tuple[Update, str]], ...] = ([], [], [], [])
     for metric in RUNS:
         kind = metric.kind
         if metric.name in lost or kind in fed:
@@ -268,18 +272,21 @@ def planned_updates(
             continue
         for moment, update in enumerate((metric.issued, metric.observed)):
             if update is True or isinstance(update, str):
-                method = "update" if update is True else update
-                planned: Update = (metric.name, getattr(found, method), None, True)
+                planned: Update = getattr(found, "update" if update is True else update)
             elif update:
-                planned = (metric.name, update, found, False)
+                planned = partial(update, run, found)
             else:
                 continue
-            plans[moment].append(planned)
+            plans[moment].append((planned, metric.name))
             if metric.takes_skipped:
-                plans[moment + 2].append(planned)
+                plans[moment + 2].append((planned, metric.name))
     there = frozenset(metrics)
     absent = (_missing(0, there), _missing(1, there), _missing(0, there), _missing(1, there))
-    return tuple(map(tuple, plans)), absent
+    made: list[Plan] = []
+    for plan in plans:
+        updates, names = zip(*plan, strict=True) if plan else ((), ())
+        made.append((updates, names))
+    return tuple(made), absent
 
 
 def brought_metrics(moment: int, record: Any) -> list[Declaration[Any]]:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from operator import length_hint
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tidegauge.events import (
@@ -53,6 +54,7 @@ from tidegauge.streaming_metrics.registry import (
     ABSENT_FIELDS,
     ISSUED,
     KEPT,
+    NO_PLANS,
     OBSERVED,
     RUNS,
     Update,
@@ -593,7 +595,7 @@ class MeasuredRun:
         """
         arrived: BaseException | None = None
         updates: Iterator[Update] | None = None
-        name = "brought"
+        names: tuple[str, ...] = ()
         if self.skipping:
             moment += _SKIPPING
         missing = self._absent[moment]
@@ -602,15 +604,15 @@ class MeasuredRun:
                 if updates is None:
                     if missing is not None and missing[0](record) != missing[1]:
                         arrived = self._bring(moment, record) or arrived
-                    updates = iter(self._plans[moment])
-                for name, update, metric, alone in updates:
-                    if alone:
-                        if update(record) is True:
-                            self.count_onset(name, record.t)
-                    else:
-                        update(self, metric, record)
+                    plan, names = self._plans[moment]
+                    updates = iter(plan)
+                for update in updates:
+                    if update(record) is True:
+                        self.count_onset(names[-1 - length_hint(updates)], record.t)
                 return arrived
             except BaseException as error:
+                left = len(names) if updates is None else length_hint(updates)
+                name = names[-1 - left] if left < len(names) else "brought"
                 outside = self._lose(name, error)
                 arrived = outside or arrived
                 if updates is None and outside is None:
@@ -668,7 +670,7 @@ class MeasuredRun:
 
     def plan(self) -> None:
         """Plan which updates each step needs, by the metrics that the run has."""
-        self._plans, self._absent = planned_updates(self.metrics, self.lost)
+        self._plans, self._absent = planned_updates(self, self.metrics, self.lost)
 
     def _switch_off(self, error: Exception) -> None:
         """After an internal error of the policy, the run gets no more decisions."""
@@ -752,7 +754,7 @@ class MeasuredRun:
 
     def end(self, event: RunEnded) -> FinishedRun:
         """Close the run. Returns the record that its group takes."""
-        self.finished = True
+        self.close()
         self.agent_name = event.agent_name
         interventions = self.find(Interventions)
         stopped = interventions is not None and interventions.stopped is not None
@@ -785,6 +787,11 @@ class MeasuredRun:
             **numbers,
         )
         return self.ended
+
+    def close(self) -> None:
+        """Take no more steps."""
+        self.finished = True
+        self._plans = NO_PLANS  # they refer to the run: it is freed without the cyclic collector
 
     def report(self) -> RunReport:
         """A report of everything that is measured now."""
