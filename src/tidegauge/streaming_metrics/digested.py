@@ -36,6 +36,7 @@ from tidegauge.streaming_metrics.clues import (
     clues_of_results,
 )
 from tidegauge.streaming_metrics.fingerprint import (
+    MAX_KNOWN,
     MAX_NAME,
     RECORDED,
     Normaliser,
@@ -69,6 +70,7 @@ MAX_CONTENT: Final = 400
 N = TypeVar("N", int, float)
 _NO_WORDS: Final[frozenset[int]] = frozenset()
 _MAX_PARTS: Final = 10_000
+_MAX_KNOWN_WORDS: Final = 64
 
 
 class DigestedStep(NamedTuple):
@@ -181,7 +183,9 @@ class Digester:
     """
 
     __slots__ = (
+        "_numbers",
         "_of_arguments",
+        "_words",
         "clues",
         "contents",
         "declarations",
@@ -202,6 +206,9 @@ class Digester:
     ) -> None:
         self.normaliser = normaliser
         self._of_arguments = normaliser_of_arguments(normaliser)
+        # What was read of the last texts, by their digests: agents in loops repeat them.
+        self._words: dict[bytes, frozenset[int]] = {}
+        self._numbers: dict[bytes, Numbers | None] = {}
         self.declarations = dict(declarations or {})
         self.words = words
         self.clues = clues
@@ -320,10 +327,18 @@ class Digester:
                 _THOUGHT + one if thought else one
                 for one, thought in zip(digests, thoughts, strict=True)
             ]
+        action = compared[0] if len(compared) == 1 else round_digest(compared)
+        words = self._words.get(action, _NO_WORDS)
+        if self.words and not words:
+            words = words_of(calls, self._of_arguments, texts)
+            if len(words) <= _MAX_KNOWN_WORDS and not missing:
+                if len(self._words) >= MAX_KNOWN:
+                    self._words.clear()
+                self._words[action] = words
         fields = (
             run,
             digests,
-            compared[0] if len(compared) == 1 else round_digest(compared),
+            action,
             name if plain else round_name(calls),
             state,
             given,
@@ -335,7 +350,7 @@ class Digester:
             time if time is None else _number(time),
             blockable,
             similarity if similarity is None else _number(similarity),
-            words_of(calls, self._of_arguments, texts) if self.words else _NO_WORDS,
+            words,
             _beginning([call.arguments for call in chosen]) if self.contents else None,
             clues_of_calls(chosen) if self.clues else None,
             missing,
@@ -381,6 +396,15 @@ class Digester:
             says_empty, says_no = says
             empty |= says_empty << len(results) - 1
             negative |= says_no << len(results) - 1
+        numbers: Numbers | Absent | None = None
+        if text is not None and type(results[0][0]) is bytes:
+            compared = results[0][0]
+            numbers = self._numbers.get(compared, ABSENT)
+            if numbers is ABSENT:
+                numbers = numbers_in(text)
+                if len(self._numbers) >= MAX_KNOWN:
+                    self._numbers.clear()
+                self._numbers[compared] = numbers
         shown = None
         if self.contents:
             shown = _beginning([one.outcome for one in given_results if one.outcome is not ABSENT])
@@ -412,7 +436,7 @@ class Digester:
             empty,
             negative,
             [noise.get(i, ()) for i in range(len(results))] if noise and comparable else (),
-            None if text is None else numbers_in(text),
+            numbers,
         )
         return made(DigestedOutcome, fields)
 

@@ -57,6 +57,8 @@ and not at hand."""
 
 _digest = xxhash.xxh3_128_digest
 _TASK_DIGEST: Final = "digest:"
+MAX_KNOWN: Final = 256
+"""Texts, by their digests, of which it is known what was found in them."""
 MAX_NAME: Final = 200
 """Characters of the longest name of a round."""
 _MAX_PARSED: Final = 512 * 1024
@@ -316,18 +318,24 @@ def _recorded(start: bytes, text: str) -> Digests:
 
 def _both(start: bytes, data: bytes, normaliser: Normaliser | None) -> Digests:
     """The digests of a text behind ``start``, which is not normalised."""
+    exact = _digest(start + data)
     kinds: list[str] = []
     kind = type(normaliser)
     found: bytes | None = data
     if (
         (kind is Volatile or kind is VolatileArguments) and len(data) <= normaliser.max_length  # type: ignore[union-attr]
-    ):  # as nearly always: two calls less
-        noise = normaliser.found(data)  # type: ignore[union-attr]
-        if noise:
-            found = with_placeholders(data, noise, kinds)
+    ):  # as nearly always: two calls less, and what is read again is not searched again
+        clean = normaliser.clean  # type: ignore[union-attr]
+        if exact not in clean:
+            noise = normaliser.found(data)  # type: ignore[union-attr]
+            if noise:
+                found = with_placeholders(data, noise, kinds)
+            else:
+                if len(clean) >= MAX_KNOWN:
+                    clean.clear()
+                clean.add(exact)
     elif normaliser is not None:
         found = without_noise(data, normaliser, kinds)
-    exact = _digest(start + data)
     if found is data:
         return exact, None, (), data
     return (None if found is None else _digest(start + found)), exact, kinds, found
@@ -412,7 +420,8 @@ def words_of(
             data = data[: 4 * MAX_CHARACTERS]
         name = f"@{call.action}".encode("utf-8", "surrogatepass")
         if data.startswith(_DIGEST):
-            found.append(name + b" " + data)
+            compared = data.partition(b"/")[0].partition(b"+")[0]
+            found.append(name + b" " + compared)
             continue
         if data.isascii():
             read = data[:MAX_CHARACTERS]

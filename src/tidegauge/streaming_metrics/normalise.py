@@ -99,6 +99,7 @@ class Normalise:
             k for k in get_args(NoiseKind) if k in chosen
         )
         self.max_length: Final = max_length
+        self.clean: Final[set[bytes]] = set()  # digests of texts that have no noise
         self._numbers = "numbers" in self.kinds
         self.found: Callable[[bytes], list[Noise]] = self._finds
         if len(self.kinds) < len(DEFAULT_KINDS):
