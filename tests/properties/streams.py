@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from tidegauge.events import Task
 from tidegauge.streaming_metrics.known_noise import numbers_in
 from tidegauge.streaming_metrics.records import (
-    ChosenAction,
     FinishedRun,
     IssuedStep,
     LoopSpending,
@@ -130,12 +129,17 @@ def numbered_results(draw):
     return steps
 
 
+def chosen(t, words, similarity=None):
+    """An action of which only the words matter."""
+    return IssuedStep(t, b"", b"", words=frozenset(words), similarity=similarity)
+
+
 def chosen_actions():
     """Actions of few words, some of no word, of some of which the likeness is given."""
     words = st.frozensets(st.integers(1, 6), max_size=5)
     reported = st.none() | st.none() | st.sampled_from([0.0, 0.5, 1.0])
     return st.lists(st.tuples(words, reported), max_size=MAX_STEPS).map(
-        lambda chosen: [ChosenAction(t, *one) for t, one in enumerate(chosen)]
+        lambda actions: [chosen(t, *one) for t, one in enumerate(actions)]
     )
 
 
@@ -221,9 +225,8 @@ def hostile(takes, count, repeats=1):
         n = t // repeats
         new = b"%d" % n
         if takes is IssuedStep:
-            yield IssuedStep(t, new, new, f"tool-{n}", uses=(n,), mentions=(n,))
-        elif takes is ChosenAction:
-            yield ChosenAction(t, frozenset(range(5 * n, 5 * n + 5)))
+            words = frozenset(range(5 * n, 5 * n + 5))
+            yield IssuedStep(t, new, new, f"tool-{n}", uses=(n,), mentions=(n,), words=words)
         elif takes is LoopSpending:
             yield LoopSpending(t, True, (t,) if n % 2 else (), t - 3, n, 1.0, entropy=n / 7)
             yield LoopSpending(t, False, tokens=1.0, entropy=n / 7, looped=n % 2 == 0)

@@ -23,7 +23,7 @@ from tidegauge import streaming_metrics
 from tidegauge.events import Task
 from tidegauge.streaming_metrics.loops import Loops
 from tidegauge.streaming_metrics.metric import GroupMetric, Metric, Stateful
-from tidegauge.streaming_metrics.records import ChosenAction, IssuedStep, ObservedStep
+from tidegauge.streaming_metrics.records import IssuedStep, ObservedStep
 from tidegauge.streaming_metrics.tide_loops import TideLoops
 
 from . import batch, streams
@@ -226,8 +226,9 @@ def test_a_record_that_cannot_be_taken_changes_nothing(kind, before):
 
 
 NEW_IN_ALL: dict[type, Callable[[int], Any]] = {
-    IssuedStep: lambda t: IssuedStep(t, b"%d" % t, b"%d" % t, f"{t}", uses=(t,), mentions=(t,)),
-    ChosenAction: lambda t: ChosenAction(t, frozenset({t})),
+    IssuedStep: lambda t: IssuedStep(
+        t, b"%d" % t, b"%d" % t, f"{t}", uses=(t,), mentions=(t,), words=frozenset({t})
+    ),
     ObservedStep: lambda t: ObservedStep(t, b"%d" % t, b"%d" % t, place=t),
 }
 

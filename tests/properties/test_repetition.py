@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegauge.streaming_metrics.records import ChosenAction
 from tidegauge.streaming_metrics.repetition import Repetition
 
 from . import batch, streams
@@ -66,7 +65,7 @@ def test_reset_forgets_the_run(moments):
 def test_it_keeps_no_more_than_the_last_actions():
     repetition = Repetition()
     for t in range(1_000):
-        repetition.issue(ChosenAction(t, frozenset({t})))
+        repetition.issue(streams.chosen(t, frozenset({t})))
     assert len(repetition._similarity._recent) == 16
     assert list(repetition._recent) == list(range(984, 1_000))
 
@@ -75,7 +74,7 @@ def test_a_long_run_does_not_add_up():
     """Two kinds of honest calls in turn: the sum of the run grows for ever, the recent one not."""
     repetition = Repetition()
     for t in range(200):
-        alike = repetition.issue(ChosenAction(t, frozenset({t, t + 1, t + 2, -1})))
+        alike = repetition.issue(streams.chosen(t, frozenset({t, t + 1, t + 2, -1})))
         repetition.observe(t, alike, new=True, latest=True)
     assert repetition.total > 20
     assert repetition.recent == pytest.approx(16 * 0.36 / 2)
@@ -84,7 +83,7 @@ def test_a_long_run_does_not_add_up():
 def test_a_result_that_comes_late_corrects_only_what_is_still_recent():
     repetition = Repetition()
     for t in range(20):
-        repetition.issue(ChosenAction(t, frozenset({1})))
+        repetition.issue(streams.chosen(t, frozenset({1})))
     assert (repetition.recent, repetition.total) == (16, 19)
     repetition.observe(3, 1.0, new=True, latest=False)
     assert (repetition.recent, repetition.total) == (16, 18.5)

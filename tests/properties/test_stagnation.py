@@ -13,9 +13,9 @@ from support import drawn_runs
 from tidegauge.events import ABSENT, Call, CallResult, Outcome, RunStarted, Step, ToolDeclaration
 from tidegauge.policies import SCORES
 from tidegauge.streaming_metrics import Engine
-from tidegauge.streaming_metrics.records import ChosenAction, IssuedStep, ObservedStep
+from tidegauge.streaming_metrics.records import IssuedStep, ObservedStep
 
-from . import batch
+from . import batch, streams
 
 STAGNATION = SCORES["stagnation"]
 
@@ -41,7 +41,7 @@ def moments_of(walk, observed: int):
     received: list[Any] = []
     seen = set()
     for t, (action, request, (outcome, _)) in enumerate(walk):
-        received.append(("issue", ChosenAction(t, words(action, request)), False))
+        received.append(("issue", streams.chosen(t, words(action, request)), False))
         if t < observed and outcome is not ABSENT:
             received.append(("observe", t, outcome not in seen))
             seen.add(outcome)
@@ -113,7 +113,7 @@ def test_an_outcome_that_comes_late_pays_off_its_own_action_alone(walk, data):
     seen = set()
     for t, (action, request, _) in enumerate(walk):
         engine.step_issued(Step("r", (Call(action, request),)))
-        moments.append(("issue", ChosenAction(t, words(action, request)), False))
+        moments.append(("issue", streams.chosen(t, words(action, request)), False))
     for done, t in enumerate(data.draw(st.permutations(range(len(walk)))), 1):
         outcome, error = walk[t][2]
         signals = engine.step_observed(Outcome("r", (CallResult(outcome, error),), step=t))

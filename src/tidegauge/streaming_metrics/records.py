@@ -91,22 +91,6 @@ class LoopSpending(NamedTuple):
     looped: bool = False
 
 
-class ChosenAction(NamedTuple):
-    """An action was issued, by its words.
-
-    Attributes:
-        t: index of the step.
-        words: checksums of its distinct words.
-        similarity: its likeness to an earlier action, if reported; ``None``: to be computed.
-        mutates: whether each of its calls is declared to change something.
-    """
-
-    t: int
-    words: frozenset[int] = frozenset()
-    similarity: float | None = None
-    mutates: bool = False
-
-
 class ObservedStep(NamedTuple):
     """The result of a step was observed.
 
@@ -272,7 +256,7 @@ class FinishedRun(NamedTuple):
     lost: tuple[str, ...] = ()
 
 
-Record = ChosenAction | IssuedStep | LoopSpending | ObservedStep | FinishedRun
+Record = IssuedStep | LoopSpending | ObservedStep | FinishedRun
 
 
 def all_failed(results: Sequence[tuple[object, bool | None]], calls: int) -> bool | None:

@@ -26,7 +26,7 @@ from tidegauge.streaming_metrics.declaration import (
 )
 from tidegauge.streaming_metrics.metric import Metric, Stateful
 from tidegauge.streaming_metrics.novelty import Novelty
-from tidegauge.streaming_metrics.records import ChosenAction, IssuedStep, ObservedStep
+from tidegauge.streaming_metrics.records import IssuedStep, ObservedStep
 
 _WINDOW: Final = 16
 """How many actions back an action is compared, and how many of the last make the recent sum."""
@@ -34,7 +34,7 @@ _PAID_OFF: Final = 0.5
 """What an action counts, of its likeness, once its result is new to the run."""
 
 
-class ActionSimilarity(Metric[ChosenAction]):
+class ActionSimilarity(Metric[IssuedStep]):
     """Likeness of the last action to the most similar of the ``window`` actions before it.
 
     Two actions are as alike as the share of words that they have in common (the Jaccard index of
@@ -49,12 +49,12 @@ class ActionSimilarity(Metric[ChosenAction]):
 
     >>> similarity = ActionSimilarity()
     >>> for t, words in enumerate([{1, 2, 3}, {7}, {1, 2, 4}]):
-    ...     similarity.update(ChosenAction(t, frozenset(words)))
+    ...     similarity.update(IssuedStep(t, b"", b"", words=frozenset(words)))
     >>> similarity.value
     0.5
     """
 
-    takes: ClassVar[type] = ChosenAction
+    takes: ClassVar[type] = IssuedStep
     __slots__ = ("_current", "_recent", "window")
 
     def __init__(self, *, window: int = _WINDOW) -> None:
@@ -62,7 +62,7 @@ class ActionSimilarity(Metric[ChosenAction]):
         self._recent: deque[frozenset[int]] = deque(maxlen=window)
         self._current: float | None = None
 
-    def update(self, step: ChosenAction | IssuedStep) -> None:
+    def update(self, step: IssuedStep) -> None:
         """Take the next action."""
         words, highest, recent = step.words, step.similarity, self._recent
         if highest is None:
@@ -110,7 +110,7 @@ class Repetition(Stateful):
 
     >>> repetition = Repetition()
     >>> for t in range(3):
-    ...     alike = repetition.issue(ChosenAction(t, frozenset({1, 2})))
+    ...     alike = repetition.issue(IssuedStep(t, b"", b"", words=frozenset({1, 2})))
     ...     repetition.observe(t, alike, new=t == 0, latest=True)
     >>> repetition.total, repetition.recent, repetition.current
     (2.0, 2.0, 1.0)
@@ -127,7 +127,7 @@ class Repetition(Stateful):
         self.similarity: float | None = None
         self.current = 0.0
 
-    def issue(self, step: ChosenAction | IssuedStep) -> float:
+    def issue(self, step: IssuedStep) -> float:
         """Take an issued action and return its likeness, which :meth:`observe` wants back."""
         similarity = self._similarity
         similarity.update(step)  # compares before it keeps; what follows cannot raise
