@@ -122,7 +122,7 @@ class Forked:
                 sys.stderr.flush()
                 os._exit(code)
 
-    def join(self, deadline: float = 5.0) -> None:
+    def join(self, deadline: float = 30.0) -> None:
         """Wait for it; it must have ended well."""
         code = _reap(self.pid, deadline)
         assert code is not None, "the forked child hangs"
