@@ -11,7 +11,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter, time_ns
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from opentelemetry import trace
 from opentelemetry._logs import Logger, LogRecord
@@ -40,9 +40,11 @@ from tidegauge.tracer.span_texts import MAX_NAME, Contents, Item, plain_name, sp
 from tidegauge.tracer.step_links import StepLinks
 from tidegauge.values.safe_reading import named
 
+if TYPE_CHECKING:
+    from tidegauge.tracer.own_spans import OwnSpans
+
 _MAX_OPEN: Final = 1_000
 _MAX_DESCRIPTION: Final = 1_024
-_FEW: Final = 3
 _SUMMARY: Final = (
     names.STEPS,
     names.OUTCOME,
@@ -105,6 +107,7 @@ class RunSpans:
         "_links",
         "_metrics",
         "_nodes",
+        "_own",
         "_tools",
         "context",
         "owns_span",
@@ -121,8 +124,10 @@ class RunSpans:
         metrics: CallMetrics | None = None,
         *,
         owns_span: bool = False,
+        own: OwnSpans | None = None,
     ) -> None:
         self._tools = tools
+        self._own = own  # starts what is below the run's span; ``None``, the tracer must
         self.span = span
         self.context = context
         self.owns_span = owns_span
@@ -393,8 +398,8 @@ class RunSpans:
         if self._metrics is not None and took is not None:
             seconds, begun_with = took
             agent = self._attributes.get(names.AGENT_NAME)
-            if agent is not None:
-                begun_with[names.AGENT_NAME] = agent
+            if agent is not None and names.AGENT_NAME not in begun_with:
+                begun_with[names.AGENT_NAME] = agent  # nothing is recorded
             self._metrics.duration(
                 "tool", seconds, begun_with, error=error_type(error), context=self._inside(span)
             )
@@ -515,12 +520,18 @@ class RunSpans:
         link: Link | None = None,
         started: int | None = None,
     ) -> Span:
-        parent = self.context if inside is None else self._inside(inside)
-        with here.critical:  # the SDK's locks are not re-entrant
-            span = self._tools.tracer.start_span(
-                name, parent, kind, attributes, None if link is None else (link,), started
-            )
-        recording = span.is_recording()
+        span: Span | None = None
+        if self._own is not None:
+            above = (self.span if inside is None else inside).get_span_context()
+            span = self._own.start(name, kind, attributes, above, link=link, started=started)
+        recording = span is not None
+        if span is None:
+            parent = self.context if inside is None else self._inside(inside)
+            with here.critical:  # the SDK's locks are not re-entrant
+                span = self._tools.tracer.start_span(
+                    name, parent, kind, attributes, None if link is None else (link,), started
+                )
+            recording = span.is_recording()
         if self._metrics is not None and not recording:
             # One object may stand for all that are not recorded: each call needs its own.
             span = NonRecordingSpan(span.get_span_context())
@@ -551,13 +562,12 @@ class RunSpans:
             if error is not None:
                 self._fail(span, error)
             with here.critical:
+                if self._own is not None and isinstance(span, self._own.kind):
+                    span.finish(attributes or {}, ended)
+                    return took
                 try:
                     if attributes:
-                        if len(attributes) > _FEW:
-                            span.set_attributes(attributes)
-                        else:  # the SDK takes a few of them faster one by one
-                            for name, value in attributes.items():
-                                span.set_attribute(name, value)
+                        span.set_attributes(attributes)
                 finally:
                     span.end(ended)
         except Exception as fault:  # keeps no other span from ending
