@@ -49,20 +49,6 @@ _SILENT_STARTS: Final = frozenset(one.on_start for one in _SILENT)
 _SILENT_ENDINGS: Final = frozenset(one._on_ending for one in _SILENT)
 
 
-class _Attributes(BoundedAttributes):
-    """Attributes that are clean and change no more."""
-
-    maxlen = max_value_len = None
-    dropped = 0
-    _immutable = True
-
-    def __init__(self, clean: Attributes) -> None:
-        self._dict = clean
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Attributes:
-        return _Attributes(self._dict.copy())
-
-
 class _WhenAsked:
     """A field of a span that is made when it is first asked for, by whatever thread."""
 
@@ -136,7 +122,7 @@ class OwnSpan(Span):
             self._context,
             self._parent,
             tracer.resource,
-            _Attributes(own),
+            own,
             fields.get("_events", ()),
             fields.get("_links", ()),
             self._kind,

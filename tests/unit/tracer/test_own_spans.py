@@ -327,15 +327,11 @@ def test_an_ended_span_changes_no_more():
     spans, ended, _ = opened()
     tool = spans.start_tool("t")
     spans.end_tool(tool)
-    with pytest.raises(TypeError, match="immutable"):
-        ended[0]._attributes["gen_ai.tool.name"] = "another"
-    with pytest.raises(TypeError, match="immutable"):
-        del ended[0]._attributes["gen_ai.tool.name"]
+    with pytest.raises(TypeError):
+        ended[0].attributes["gen_ai.tool.name"] = "another"
     tool.set_attribute("late", 1)
     assert "late" not in ended[0].attributes
-    other = copy.deepcopy(ended[0]._attributes)
-    assert dict(other) == dict(ended[0].attributes)
-    assert len(other) == 4
+    assert dict(copy.deepcopy(ended[0]._attributes)) == dict(ended[0].attributes)
 
 
 def test_threads_touch_and_end_a_span_at_once():
