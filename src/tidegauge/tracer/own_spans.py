@@ -26,9 +26,11 @@ from opentelemetry.sdk.trace import (
 )
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.sampling import Decision, ParentBased, Sampler, StaticSampler
-from opentelemetry.trace import Link, SpanContext, SpanKind, Status
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, TraceFlags, TraceState
 
 from tidegauge.tracer.model_calls import Attributes
+
+_new_tuple: Final = tuple.__new__
 
 _MAX_ATTRIBUTES: Final = 64
 """More than a span has of ours."""
@@ -94,27 +96,29 @@ class OwnSpan(Span):
 
     def end(self, end_time: int | None = None) -> None:
         """End it, as the SDK does."""
-        self.finish({}, end_time)
+        if self._end_time is None:
+            self.finish(None, end_time)
+        else:
+            Span.end(self)  # which warns
 
-    def finish(self, attributes: Attributes, end_time: int | None = None) -> None:
-        """Set attributes, which are clean, and end the span."""
+    def finish(self, attributes: Attributes | None, end_time: int | None = None) -> None:
+        """Set attributes, which are clean, and end the span, unless it has ended."""
         fields = self.__dict__
         spans = self._spans
         seen_by = spans.seen_by
-        if (
-            "_open" not in fields
-            or "_attributes" in fields
-            or spans.processor._span_processors is not seen_by
-        ):
+        if "_open" not in fields:
+            return
+        own = self._own
+        if "_attributes" in fields or spans.processor._span_processors is not seen_by:
             try:
                 if attributes:
                     self.set_attributes(attributes)
             finally:
-                if fields.pop("_open", False) or self._end_time is not None:
-                    Span.end(self, end_time)  # which warns if it has ended
+                if fields.pop("_open", False):
+                    Span.end(self, end_time)
             return
-        own = self._own
-        own.update(attributes)
+        if attributes:
+            own.update(attributes)
         ended = time_ns() if end_time is None else end_time
         tracer = spans.tracer
         readable = ReadableSpan(
@@ -193,9 +197,8 @@ class OwnSpans:
             return None
         span = object.__new__(self.kind)
         span._name = name
-        span._context = SpanContext(
-            trace_id, tracer.id_generator.generate_span_id(), False, flags, state
-        )
+        span_id = tracer.id_generator.generate_span_id()
+        span._context = _new_tuple(SpanContext, (trace_id, span_id, False, flags, state, True))
         span._parent = parent
         span._kind = kind
         span._own = attributes
@@ -234,7 +237,8 @@ def own_spans(tracer: object) -> OwnSpans | None:
         and _follows_parent(tracer.sampler)
         and limits.max_span_attribute_length is None
         and (most is None or most >= _MAX_ATTRIBUTES)
-        and vars(_probe(tracer)).keys() == _FIELDS
+        and vars(_Probe("", _PROBED, resource=tracer.resource)).keys() == _FIELDS
+        and tuple(_PROBED) == (1, 2, False, TraceFlags(1), TraceState(), True)
     )
     return OwnSpans(tracer) if usual else None
 
@@ -257,5 +261,4 @@ class _Probe(Span):
     """Shows the fields of the SDK's spans."""
 
 
-def _probe(tracer: Tracer) -> Span:
-    return _Probe("", SpanContext(1, 1, False), resource=tracer.resource)
+_PROBED: Final = SpanContext(1, 2, False, TraceFlags(1), TraceState())

@@ -106,6 +106,7 @@ class RunSpans:
         "_children",
         "_contents",
         "_described",
+        "_known",
         "_links",
         "_metrics",
         "_nodes",
@@ -133,6 +134,7 @@ class RunSpans:
         self.span = span
         self.context = context
         self.owns_span = owns_span
+        self._known = span.get_span_context()
         self.shows_contents = tools.contents.captured and span.is_recording()
         self._contents = RunContents(tools.contents) if self.shows_contents else None
         self._children: OrderedDict[int, _Child] = OrderedDict()
@@ -146,14 +148,12 @@ class RunSpans:
     @property
     def trace_id(self) -> str | None:
         """Trace of the run, 32 hexadecimal digits; ``None`` when nothing is recorded."""
-        context = self.span.get_span_context()
-        return trace.format_trace_id(context.trace_id) if context.is_valid else None
+        return trace.format_trace_id(self._known.trace_id) if self._known.is_valid else None
 
     @property
     def span_id(self) -> str | None:
         """The run's span, 16 hexadecimal digits; ``None`` when nothing is recorded."""
-        context = self.span.get_span_context()
-        return trace.format_span_id(context.span_id) if context.is_valid else None
+        return trace.format_span_id(self._known.span_id) if self._known.is_valid else None
 
     @property
     def calls_wanted(self) -> bool:
@@ -259,8 +259,7 @@ class RunSpans:
         parent = getattr(span, "parent", None)
         if parent is None:
             return False
-        known = self.span.get_span_context().span_id
-        return parent.span_id == known or parent.span_id in self._nodes
+        return parent.span_id == self._known.span_id or parent.span_id in self._nodes
 
     @guarded("recorder.start_retrieval", default=INVALID_SPAN)
     def start_retrieval(
@@ -540,7 +539,7 @@ class RunSpans:
     ) -> Span:
         span: Span | None = None
         if self._own is not None:
-            above = (self.span if inside is None else inside).get_span_context()
+            above = self._known if inside is None else inside.get_span_context()
             span = self._own.start(name, kind, attributes, above, link=link, started=started)
         recording = span is not None
         if span is None:
@@ -571,18 +570,19 @@ class RunSpans:
         """Close it; gives the seconds since it was opened, and the attributes of then."""
         child = self._children.pop(id(span), None)
         took = None
-        if child is not None:
+        if child is not None and self._metrics is not None:
             late = 0.0 if ended is None else (time_ns() - ended) / 1e9
             took = (max(0.0, perf_counter() - child[1] - late), child[2])
         try:
-            if not span.is_recording():
-                return took  # not sampled, or ended before its time to make room
-            if error is not None:
+            own = self._own
+            if error is not None and span.is_recording():
                 self._fail(span, error)
             with here.critical:
-                if self._own is not None and isinstance(span, self._own.kind):
-                    span.finish(attributes or {}, ended)
+                if own is not None and type(span) is own.kind:
+                    span.finish(attributes, ended)
                     return took
+                if not span.is_recording():
+                    return took  # not sampled, or ended before its time to make room
                 try:
                     if attributes:
                         span.set_attributes(attributes)
