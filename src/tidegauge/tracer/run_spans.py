@@ -98,6 +98,7 @@ class RunSpans:
         context: the parent context of everything below it.
         owns_span: whether the span is ours, sampled or not; without a tracer, it is the parent's.
         shows_contents: whether contents are put on its spans.
+        calls_wanted: whether spans of calls lead anywhere: they are recorded, or their time is.
     """
 
     __slots__ = (
@@ -112,6 +113,7 @@ class RunSpans:
         "_nodes",
         "_own",
         "_tools",
+        "calls_wanted",
         "context",
         "owns_span",
         "shows_contents",
@@ -139,6 +141,7 @@ class RunSpans:
         self._contents = RunContents(tools.contents) if self.shows_contents else None
         self._children: OrderedDict[int, _Child] = OrderedDict()
         self._metrics = metrics
+        self.calls_wanted = metrics is not None or span.is_recording()
         self._attributes = attributes or {}
         self._began = perf_counter()
         self._links = StepLinks()
@@ -154,11 +157,6 @@ class RunSpans:
     def span_id(self) -> str | None:
         """The run's span, 16 hexadecimal digits; ``None`` when nothing is recorded."""
         return trace.format_span_id(self._known.span_id) if self._known.is_valid else None
-
-    @property
-    def calls_wanted(self) -> bool:
-        """Whether spans of calls lead anywhere: they are recorded, or their time is."""
-        return self._metrics is not None or self.span.is_recording()
 
     def start_chat(
         self,
