@@ -152,13 +152,16 @@ class OwnSpans:
     Attributes:
         kind: the class of its spans.
         processor: hands spans on to those of the provider.
+        announces: whether one of those does something when a span starts.
         seen_by: those; ``None``, not known, or one of them does something before a span's end.
     """
 
     def __init__(self, tracer: Tracer) -> None:
         self.tracer = tracer
         self.processor: Any = tracer.span_processor
+        self.announces = False
         self.seen_by: tuple[SpanProcessor, ...] | None = None
+        self._known: tuple[SpanProcessor, ...] | None = None
         self.kind: type[OwnSpan] = type(
             OwnSpan.__name__,
             (OwnSpan,),
@@ -185,6 +188,8 @@ class OwnSpans:
     ) -> OwnSpan | None:
         """Start a span; ``None``, the tracer must do it.
 
+        The caller tells the processors, if :attr:`announces`.
+
         Args:
             attributes: they are clean, and the span's from now on.
             parent: what it is below.
@@ -193,8 +198,8 @@ class OwnSpans:
         tracer = self.tracer
         if remote or not valid or not flags & flags.SAMPLED or not tracer._is_enabled():
             return None
-        if self.processor._span_processors is not self.seen_by and not self._are_silent():
-            return None
+        if self.processor._span_processors is not self._known:
+            self._look(self.processor._span_processors)
         span = object.__new__(self.kind)
         span._name = name
         span_id = tracer.id_generator.generate_span_id()
@@ -208,21 +213,16 @@ class OwnSpans:
             span._links = span._new_links((link,))
         return span
 
-    def _are_silent(self) -> bool:
-        """Whether the processors that the provider has now do nothing before a span's end."""
-        processors = self.processor._span_processors
-        silent = all(map(_is_silent, processors))
+    def _look(self, processors: tuple[SpanProcessor, ...]) -> None:
+        """See what the processors do that the provider has now."""
+        self.announces = not all(_has(one, "on_start", _SILENT_STARTS) for one in processors)
+        silent = all(_has(one, "_on_ending", _SILENT_ENDINGS) for one in processors)
         self.seen_by = processors if silent else None
-        return silent
+        self._known = processors
 
 
-def _is_silent(processor: SpanProcessor) -> bool:
-    kind = type(processor)
-    return (
-        kind.on_start in _SILENT_STARTS
-        and kind._on_ending in _SILENT_ENDINGS
-        and "on_start" not in vars(processor)
-    )
+def _has(processor: SpanProcessor, name: str, methods: frozenset[Any]) -> bool:
+    return getattr(type(processor), name) in methods and name not in vars(processor)
 
 
 def own_spans(tracer: object) -> OwnSpans | None:

@@ -536,9 +536,14 @@ class RunSpans:
         started: int | None = None,
     ) -> Span:
         span: Span | None = None
-        if self._own is not None:
+        own = self._own
+        if own is not None:
             above = self._known if inside is None else inside.get_span_context()
-            span = self._own.start(name, kind, attributes, above, link=link, started=started)
+            span = own.start(name, kind, attributes, above, link=link, started=started)
+            if span is not None and own.announces:
+                parent = self.context if inside is None else self._inside(inside)
+                with here.critical:
+                    own.processor.on_start(span, parent_context=parent)
         recording = span is not None
         if span is None:
             parent = self.context if inside is None else self._inside(inside)

@@ -29,6 +29,7 @@ from opentelemetry.sdk.trace.sampling import (
     ParentBasedTraceIdRatio,
     Sampler,
     SamplingResult,
+    StaticSampler,
     TraceIdRatioBased,
 )
 from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags, TraceState
@@ -53,10 +54,24 @@ class Ended(SpanProcessor):
 
 
 class Watching(SpanProcessor):
-    """Something is to be done at the starts: the SDK makes the spans."""
+    """Looks at spans when they start."""
+
+    def __init__(self):
+        self.started = []
 
     def on_start(self, span, parent_context=None):
-        pass
+        above = trace.get_current_span(parent_context).get_span_context()
+        self.started.append((span.name, tuple(span.context), above == span.parent, span.kind))
+
+
+class Deciding(StaticSampler):
+    """A sampler that is not known to follow the parent: the SDK makes the spans."""
+
+    def __init__(self):
+        super().__init__(Decision.RECORD_AND_SAMPLE)
+
+    def should_sample(self, *args, **named):
+        return super().should_sample(*args, **named)
 
 
 class Numbers(RandomIdGenerator):
@@ -104,18 +119,38 @@ def all_of(span: ReadableSpan):
     }
 
 
+SDK = {"sampler": Deciding()}
+WAYS = [({}, None), ({}, Watching), (SDK, None), (SDK, Watching)]
+"""Settings of the provider, and a processor: our spans, then the SDK's."""
+
+
 def both(story, **settings):
     """What a story gives with our spans, after it was compared with what it gives with others."""
-    told = []
-    for processors, ours in (((), True), ((Watching(),), False)):
-        spans, ended, provider = opened(*processors, **settings)
+    told, started = [], []
+    for given, watching in WAYS:
+        watchers = [] if watching is None else [watching()]
+        spans, ended, provider = opened(*watchers, **settings, **given)
         first = spans.start_tool("first")
-        assert isinstance(first, OwnSpan) is ours
+        assert isinstance(first, OwnSpan) is (given is not SDK)
         said = story(spans, first)
         spans.end(RunSummary(1, "success"))
         provider.shutdown()
         told.append((said, [all_of(one) for one in ended]))
-    assert told[0] == told[1]
+        started += [one.started for one in watchers]
+    assert told[0] == told[1] == told[2] == told[3]
+    assert started[0] == started[1]
+    return told[0]
+
+
+def both_with(processor):
+    """The same, with a processor of the user's."""
+    told = []
+    for given, _ in WAYS:
+        spans, ended, _ = opened(processor(), **given)
+        spans.end_tool(spans.start_tool("first"), hand_off="another")
+        spans.end(None)
+        told.append([all_of(one) for one in ended])
+    assert told[0] == told[2]
     return told[0]
 
 
@@ -187,8 +222,8 @@ def test_an_exception_that_leaves_a_span():
 
 def test_spans_of_others_are_nested():
     told = []
-    for processors in ((), (Watching(),)):
-        spans, ended, provider = opened(*processors)
+    for given, _ in WAYS:
+        spans, ended, provider = opened(**given)
         first = spans.start_tool("first")
         token = attach(trace.set_span_in_context(first, spans.context))
         try:
@@ -199,7 +234,7 @@ def test_spans_of_others_are_nested():
             detach(token)
         spans.end_tool(first)
         told.append([all_of(one) for one in ended])
-    assert told[0] == told[1]
+    assert told[0] == told[1] == told[2] == told[3]
     assert [one["parent"][1] for one in told[0]] == [3, 2, 1]
 
 
@@ -249,10 +284,10 @@ class Own(Sampler):
 )
 def test_what_is_unusual_is_left_to_the_sdk(settings, ours):
     told = []
-    for processors in ((), (Watching(),)):
-        spans, ended, provider = opened(*processors, **settings)
+    for given in ({}, {} if "sampler" in settings else SDK):
+        spans, ended, provider = opened(**settings, **given)
         first = spans.start_tool("first")
-        assert isinstance(first, OwnSpan) is (ours and not processors)
+        assert isinstance(first, OwnSpan) is (ours and given is not SDK)
         first.add_link(ELSEWHERE)
         first.add_link(ELSEWHERE)
         spans.end_tool(first, hand_off="another agent")
@@ -315,6 +350,18 @@ def test_a_processor_that_overrides_its_own_method():
     spans, *_ = opened(processor)
     spans.start_tool("t")
     assert started == ["invoke_agent agent", "execute_tool t"]
+
+
+def test_a_processor_sets_attributes_when_a_span_starts():
+    class Naming(SpanProcessor):
+        def on_start(self, span, parent_context=None):
+            assert span.attributes["gen_ai.operation.name"]
+            span.set_attribute("tenant", "t1")
+            span.update_name(f"{span.name}!")
+
+    ended = both_with(Naming)
+    assert [one["name"] for one in ended] == ["execute_tool first!", "invoke_agent agent!"]
+    assert {one["attributes"]["tenant"] for one in ended} == {"t1"}
 
 
 def test_a_tracer_that_is_disabled_meanwhile():
