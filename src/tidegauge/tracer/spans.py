@@ -154,10 +154,12 @@ class SpanFactory:
         if type(tracer) is trace.ProxyTracer:
             tracer = tracer._tracer
         if self._own[0] is not tracer:
-            from tidegauge.tracer.own_spans import own_spans  # the SDK is imported by now
+            self._own = (tracer, None)
+            if type(tracer).__module__ == "opentelemetry.sdk.trace":  # it is imported by now
+                with contextlib.suppress(ImportError, AttributeError):  # another version of it
+                    from tidegauge.tracer.own_spans import own_spans
 
-            with contextlib.suppress(AttributeError):  # of another version of the SDK
-                self._own = (tracer, own_spans(tracer))
+                    self._own = (tracer, own_spans(tracer))
         return self._own[1]
 
     def external(self, span: SpanContext) -> RunSpans:

@@ -257,8 +257,9 @@ class AgentRun:
         self.choices: dict[int, Choice] = {}
         self._rejected: frozenset[str] = frozenset()  # calls that were no valid structured output
         self.last_chooser = 0
-        self._last_choice: tuple[int, Choice] | None = None  # with the chain that made it
-        self._replaceable: tuple[int, Choice] | None = None  # by the chain that chose last
+        # With the chain that made it, and whether that was in no branch.
+        self._last_choice: tuple[int, Choice, bool] | None = None
+        self._replaceable: tuple[int, Choice, bool] | None = None  # by the chain that chose last
         self._rewritten: set[str] = set()  # nodes whose calls another node has replaced
         self.node_steps = self.node_spans = False
         self._asked_again = 0  # model calls since the run was stopped
@@ -447,10 +448,12 @@ class AgentRun:
             alone: whether it is in none now.
         """
         choice = made(Choice, (answer, call.node, attempts, chooser, call.piped, False))
-        before, self._last_choice = self._last_choice, (chain, choice)
+        before, self._last_choice = self._last_choice, (chain, choice, alone)
         turns = self.turns
-        waits = turns._open.turns or turns._blocked.turns or self.choices or not alone
-        if before is None or not waits:  # what was chosen before has run, as nearly always
+        # What was chosen before has run, as nearly always: nothing can replace it.
+        if before is not None and not (
+            turns._open.turns or turns._blocked.turns or self.choices or not alone or not before[2]
+        ):
             before = None
         self._replaceable, self.last_chooser = before, 0 if before is None else chain
         if self._rewritten and _node_name(call.node) in self._rewritten:
@@ -483,7 +486,7 @@ class AgentRun:
         happens, after the calls were chosen: from then on, those of the same node wait.
         """
         if self.last_chooser == chain and self._replaceable is not None:
-            before, choice = self._replaceable
+            before, choice, _ = self._replaceable
             answer = choice.answer
             ids = frozenset([call.id for call in answer.calls])
             if answer.message is not None and replaces(output, answer.message, ids):
