@@ -6,8 +6,8 @@ prepared for more: it has three locks, and cleans each attribute when it is set.
 which are clean, are in a dictionary, and the span that processors get is made once, at its end.
 
 What is unusual is left to the SDK: limits shorter than ours, samplers that decide about each span,
-its own metrics, another tracer, or a version whose spans have other fields than those of 1.44 and
-1.45, of which private ones are used here.
+its own metrics, another tracer. Private fields of its spans are used here, so a version with other
+ones than 1.45 makes its own spans, too.
 """
 
 from __future__ import annotations

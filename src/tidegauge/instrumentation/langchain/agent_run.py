@@ -481,9 +481,10 @@ class AgentRun:
     def leave_node(self, chain: int, output: object) -> None:
         """A chain ends: it may be a node that says what calls are, or replaces those of another.
 
-        A node that checks what another has chosen may put its own message into that one's place
-        (same id). The calls that were there never run, and are no step. That is known when it
-        happens, after the calls were chosen: from then on, those of the same node wait.
+        A node that checks what another has chosen may put its own message into that one's place:
+        ``add_messages`` takes that of the same id (``graph/message.py`` of langgraph 1.2.24). The
+        calls that were there never run, and are no step. That is known when it happens, after the
+        calls were chosen: from then on, those of the same node wait.
         """
         if self.last_chooser == chain and self._replaceable is not None:
             before, choice, _ = self._replaceable

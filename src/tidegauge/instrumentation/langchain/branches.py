@@ -239,8 +239,9 @@ class OpenChain(RunScope[AgentRun]):
         if parent.plain:
             parent._find_siblings()
         if task is not None and task != parent.task:
-            # LangGraph gives each task a checkpoint namespace with the task's id; chains in the
-            # task inherit it. So the first chain with another one than its parent's is the task.
+            # LangGraph gives each task a checkpoint namespace with the task's id, which chains in
+            # it inherit (pregel/_algo.py of langgraph 1.2.24). So the first chain with another one
+            # than its parent's is the task.
             path = metadata.get("langgraph_path")
             if type(path) is tuple and 2 <= len(path) <= _MAX_PATH:
                 superstep = metadata.get("langgraph_step")

@@ -257,8 +257,8 @@ class TidegaugeCallbackHandler(RunHolder):
                     turns.next_turn()
                 if run.recorded.decision.action == "stop":
                     # Raised here, and not at the model call, a stop leaves no callback of that
-                    # call half done: LangChain's async manager has then made coroutines for the
-                    # other handlers already, which it would never await.
+                    # call half done: the async manager has made coroutines for the other handlers
+                    # then, and would never await them (callbacks/manager.py, langchain-core 1.8.3).
                     run.enforce()
             if run.span is not None:
                 context = current_context.get()

@@ -111,7 +111,8 @@ class NestedChain(RunScope[AgentRun]):
         return self.tool.name
 
     def _has_name(self) -> bool:
-        # ``StateGraph.compile`` names a graph "LangGraph" if its caller does not.
+        # ``StateGraph.compile`` names a graph "LangGraph" if its caller does not (graph/state.py
+        # of langgraph 1.2.24).
         return label(self.name) not in (None, "", UNNAMED)
 
     def claim(self, chain: NestedChain) -> bool:
