@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import weakref
+from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -315,7 +316,7 @@ def test_an_sdk_with_another_field_makes_its_own_spans(monkeypatch):
 
 
 def test_a_provider_that_is_set_late():
-    proxy = trace.ProxyTracerProvider().get_tracer("t")
+    proxy: Any = trace.ProxyTracerProvider().get_tracer("t")
     with capture() as seen:
         spans = seen.pipeline.recorder.spans
         spans.tracer = proxy
@@ -344,9 +345,13 @@ def test_a_processor_that_is_added_meanwhile():
     assert ended[0].attributes["tidegauge.hand_off.to"] == "another"
 
 
-def test_a_processor_that_overrides_its_own_method():
+def test_a_processor_that_overrides_its_own_method(monkeypatch):
     processor, started = Ended(), []
-    processor.on_start = lambda span, parent_context=None: started.append(span.name)
+
+    def on_start(span, parent_context=None):
+        started.append(span.name)
+
+    monkeypatch.setattr(processor, "on_start", on_start)
     spans, *_ = opened(processor)
     spans.start_tool("t")
     assert started == ["invoke_agent agent", "execute_tool t"]
