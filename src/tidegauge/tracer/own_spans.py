@@ -2,8 +2,9 @@
 
 Nearly every span below a run's is started, gets attributes of ours, and ends. The SDK's span is
 prepared for more: it has three locks, and cleans each attribute when it is set. An :class:`OwnSpan`
-*is* one of the SDK's, whose fields are made when somebody asks for them. Until then our attributes,
-which are clean, are in a dictionary, and the span that processors get is made once, at its end.
+*is* one of the SDK's, whose fields are made when a user or a processor asks for them. Until then
+our attributes, which are clean, are in a dictionary, and the span that processors get is made once,
+at its end.
 
 What is unusual is left to the SDK: limits shorter than ours, samplers that decide about each span,
 its own metrics, another tracer. Private fields of its spans are used here, so a version with other
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from time import time_ns
 from typing import Any, Final
 
@@ -31,7 +33,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, TraceFlags,
 
 from tidegauge.tracer.model_calls import Attributes
 
-_new_tuple: Final = tuple.__new__
+_new_context: Final = partial(tuple.__new__, SpanContext)
 
 _MAX_ATTRIBUTES: Final = 64
 """More than a span has of ours."""
@@ -189,7 +191,7 @@ class OwnSpans:
     ) -> OwnSpan | None:
         """Start a span; ``None``, the tracer must do it.
 
-        The caller tells the processors, if :attr:`announces`.
+        The caller reports it to the processors, if :attr:`announces`.
 
         Args:
             attributes: they are clean, and the span's from now on.
@@ -204,7 +206,7 @@ class OwnSpans:
         span = object.__new__(self.kind)
         span._name = name
         span_id = tracer.id_generator.generate_span_id()
-        span._context = _new_tuple(SpanContext, (trace_id, span_id, False, flags, state, True))
+        span._context = _new_context((trace_id, span_id, False, flags, state, True))
         span._parent = parent
         span._kind = kind
         span._own = attributes

@@ -1,4 +1,4 @@
-"""Our own spans are the SDK's to everybody else: each story is told with both, and compared."""
+"""Our own spans are the SDK's to everybody else: stories run with both are compared."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ WAYS = [({}, None), ({}, Watching), (SDK, None), (SDK, Watching)]
 
 def both(story, **settings):
     """What a story gives with our spans, after it was compared with what it gives with others."""
-    told, started = [], []
+    stories, started = [], []
     for given, watching in WAYS:
         watchers = [] if watching is None else [watching()]
         spans, ended, provider = opened(*watchers, **settings, **given)
@@ -136,23 +136,23 @@ def both(story, **settings):
         said = story(spans, first)
         spans.end(RunSummary(1, "success"))
         provider.shutdown()
-        told.append((said, [all_of(one) for one in ended]))
+        stories.append((said, [all_of(one) for one in ended]))
         started += [one.started for one in watchers]
-    assert told[0] == told[1] == told[2] == told[3]
+    assert stories[0] == stories[1] == stories[2] == stories[3]
     assert started[0] == started[1]
-    return told[0]
+    return stories[0]
 
 
 def both_with(processor):
     """The same, with a processor of the user's."""
-    told = []
+    stories = []
     for given, _ in WAYS:
         spans, ended, _ = opened(processor(), **given)
         spans.end_tool(spans.start_tool("first"), hand_off="another")
         spans.end(None)
-        told.append([all_of(one) for one in ended])
-    assert told[0] == told[2]
-    return told[0]
+        stories.append([all_of(one) for one in ended])
+    assert stories[0] == stories[2]
+    return stories[0]
 
 
 def test_what_a_run_does():
@@ -222,7 +222,7 @@ def test_an_exception_that_leaves_a_span():
 
 
 def test_spans_of_others_are_nested():
-    told = []
+    stories = []
     for given, _ in WAYS:
         spans, ended, provider = opened(**given)
         first = spans.start_tool("first")
@@ -234,9 +234,9 @@ def test_spans_of_others_are_nested():
         finally:
             detach(token)
         spans.end_tool(first)
-        told.append([all_of(one) for one in ended])
-    assert told[0] == told[1] == told[2] == told[3]
-    assert [one["parent"][1] for one in told[0]] == [3, 2, 1]
+        stories.append([all_of(one) for one in ended])
+    assert stories[0] == stories[1] == stories[2] == stories[3]
+    assert [one["parent"][1] for one in stories[0]] == [3, 2, 1]
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ class Own(Sampler):
     ],
 )
 def test_what_is_unusual_is_left_to_the_sdk(settings, ours):
-    told = []
+    stories = []
     for given in ({}, {} if "sampler" in settings else SDK):
         spans, ended, provider = opened(**settings, **given)
         first = spans.start_tool("first")
@@ -295,8 +295,8 @@ def test_what_is_unusual_is_left_to_the_sdk(settings, ours):
         spans.end(RunSummary(1, "success"))
         provider.force_flush()
         if "active_span_processor" not in settings:  # it is one object
-            told.append([all_of(one) for one in ended])
-    assert len(told) < 2 or told[0] == told[1]
+            stories.append([all_of(one) for one in ended])
+    assert len(stories) < 2 or stories[0] == stories[1]
 
 
 def test_the_metrics_of_the_sdk_are_left_to_it(monkeypatch):
