@@ -13,7 +13,7 @@ from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, cast, overload
 from opentelemetry import trace
 
 from tidegauge.errors import CallBlocked, ConfigurationError
-from tidegauge.events import ABSENT, GO_ON, Call, Decision, Outcome, Step, ToolDeclaration, made
+from tidegauge.events import ABSENT, Call, Decision, Outcome, Step, ToolDeclaration, made
 from tidegauge.runs.bodies import Begin, CallScope, Replacement, wrap
 from tidegauge.runs.context import run
 from tidegauge.runs.open_run import (
@@ -26,7 +26,7 @@ from tidegauge.runs.open_run import (
 )
 from tidegauge.runs.turn_calls import Turn
 from tidegauge.safety.critical import defer, here
-from tidegauge.safety.guard import guarded, internal_errors
+from tidegauge.safety.guard import guarded, internal_errors, passes
 from tidegauge.values.safe_reading import is_a
 
 P = ParamSpec("P")
@@ -37,6 +37,8 @@ OnBlock: TypeAlias = Callable[[Decision], Any]
 _new: Final[Callable[[type[CurrentRun]], CurrentRun]] = object.__new__
 _OWN: Final = ""
 """Placeholder for the name of a method's own object."""
+
+internal_errors.overflows.setdefault("tool.issue", 0)
 
 
 @overload
@@ -191,12 +193,18 @@ def tool(
                 call = made(Call, (label, arguments, declared))
                 if here.__dict__["critical"]._is_owned():
                     return _InterruptingCall(current, call)
-                decision, issued = _issue(current, call)
+                opened = current.run
+                fields = (opened.event.run, (call,), ABSENT, None, None, (), (), None, True, None)
+                decision, turn = opened.issue(made(Step, fields))
+                if decision.action != "block":
+                    return _ToolCall(current, turn)
             except RecursionError:  # the stack is full: there may be room for the tool
                 internal_errors.overflows["tool.issue"] += 1
                 return None
-            if decision.action != "block":
-                return issued
+            except Exception as fault:
+                if passes("tool.issue", fault):
+                    raise
+                return None
             if on_block is not None:
                 return Replacement(on_block(decision))
             raise CallBlocked(label, advice=decision.advice or decision.message or "")
@@ -416,11 +424,3 @@ def _report_call(
     opened.observe(
         [(result, failure)], Outcome(opened.id, (), seconds=seconds), turn, enforce=False
     )
-
-
-@guarded("tool.issue", default=(GO_ON, None), interrupting="skip")
-def _issue(current: CurrentRun, call: Call) -> tuple[Decision, _ToolCall | None]:
-    opened = current.run
-    fields = (opened.event.run, (call,), ABSENT, None, None, (), (), None, True, None)
-    decision, turn = opened.issue(made(Step, fields))
-    return decision, None if decision.action == "block" else _ToolCall(current, turn)

@@ -152,6 +152,9 @@ def _not_over(current: CurrentRun | None) -> CurrentRun | None:
 
 internal_errors.overflows.update({"current.enter": 0, "current.leave": 0})
 
+_UNDONE: Final = (ValueError, RuntimeError, LookupError)
+"""What the reset of a context variable raises in another context, or if it is already undone."""
+
 
 class Current:
     """Makes a run the current one, and a span the current span, while a body runs.
@@ -202,11 +205,21 @@ class Current:
         try:
             self._run = current_run.get()
             with here.critical:
-                if self._context_token is not None:
+                # A block that is left in another context than it was entered in (a generator that
+                # is closed early) has nothing to undo: the other context no longer exists.
+                token: Token[Any] | None = self._context_token
+                if token is not None:
                     self._context = otel_context.get_current()
-                    _undo(self._context_token)
-                if self._run_token is not None:
-                    _undo(self._run_token)
+                    try:  # noqa: SIM105 -- on the step path
+                        token.var.reset(token)
+                    except _UNDONE:
+                        pass
+                token = self._run_token
+                if token is not None:
+                    try:  # noqa: SIM105 -- as above
+                        token.var.reset(token)
+                    except _UNDONE:
+                        pass
                 elif self._run is self._made:  # an exception arrived when it had just been set
                     current_run.set(self._before)
             self._run_token = self._context_token = self._before = None
@@ -220,18 +233,6 @@ class Current:
     def forget(self) -> None:
         """The body will not continue: release what is over."""
         self._made.forget()
-
-
-def _undo(token: Token[Any]) -> None:
-    """Undo the ``set`` of a context variable, OpenTelemetry's current context among them.
-
-    If a block is left in another context than it was entered in (a generator that is closed early),
-    there is nothing to undo: the other context no longer exists.
-    """
-    try:  # noqa: SIM105 -- on the step path
-        token.var.reset(token)
-    except (ValueError, RuntimeError, LookupError):  # another context, or already undone
-        pass
 
 
 class _Abandoned(BaseException):

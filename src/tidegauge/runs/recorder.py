@@ -43,7 +43,7 @@ from tidegauge.runs.extraction import (
 )
 from tidegauge.runs.waiting_runs import WaitingRuns
 from tidegauge.safety.critical import here
-from tidegauge.safety.guard import guarded, log
+from tidegauge.safety.guard import guarded, log, passes
 from tidegauge.tracer import (
     NO_SPANS,
     CallFailure,
@@ -300,7 +300,6 @@ class RecordedRun:
         if self.event.task is not None and not shown:
             self.event = replace(self.event, task=None)  # no span will show it
 
-    @guarded("recorder.issue", default=_NOT_ISSUED)
     def issue(self, step: Step) -> tuple[Decision, int | None]:
         """Report an issued action, before it is run.
 
@@ -309,37 +308,46 @@ class RecordedRun:
         Returns:
             The decision, and the index of the step; ``None`` if it could not be reported.
         """
-        for call in step.calls:
-            if type(call.action) is not str:
-                step = step._replace(calls=tuple(map(_plain_call, step.calls)))
-                break
-        extractors = self._extractors
-        if extractors:
-            step = self._with_entities(step, extractors)
-        decision = self._recorder.sink.step_issued(step)
-        signals = decision.signals
-        index = self.steps if signals is None else signals.step
-        self.steps += 1
-        if extractors and signals is not None and decision.action != "block":
-            with here.critical, self._lock:
-                self._calls[index] = step.calls
-                if len(self._calls) > _MAX_WAITING:
-                    self._calls.popitem(last=False)
-        if decision.action != "go_on" or (signals is not None and signals.loop_repeats):
-            self._note(decision)
-        return decision, index
+        try:
+            for call in step.calls:
+                if type(call.action) is not str:
+                    step = step._replace(calls=tuple(map(_plain_call, step.calls)))
+                    break
+            extractors = self._extractors
+            if extractors:
+                step = self._with_entities(step, extractors)
+            decision = self._recorder.sink.step_issued(step)
+            signals = decision.signals
+            index = self.steps if signals is None else signals.step
+            self.steps += 1
+            if extractors and signals is not None and decision.action != "block":
+                with here.critical, self._lock:
+                    self._calls[index] = step.calls
+                    if len(self._calls) > _MAX_WAITING:
+                        self._calls.popitem(last=False)
+            if decision.action != "go_on" or (signals is not None and signals.loop_repeats):
+                self._note(decision)
+            return decision, index
+        except Exception as fault:
+            if passes("recorder.issue", fault):
+                raise
+            return _NOT_ISSUED
 
-    @guarded("recorder.observe", default=GO_ON)
     def observe(self, outcome: Outcome) -> Decision:
         """Report a result."""
-        extractors = self._extractors
-        if extractors:
-            outcome = self._with_observation(outcome, extractors)
-        decision = self._recorder.sink.step_observed(outcome)
-        signals = decision.signals
-        if decision.action != "go_on" or (signals is not None and signals.loop_repeats):
-            self._note(decision)
-        return decision
+        try:
+            extractors = self._extractors
+            if extractors:
+                outcome = self._with_observation(outcome, extractors)
+            decision = self._recorder.sink.step_observed(outcome)
+            signals = decision.signals
+            if decision.action != "go_on" or (signals is not None and signals.loop_repeats):
+                self._note(decision)
+            return decision
+        except Exception as fault:
+            if passes("recorder.observe", fault):
+                raise
+            return GO_ON
 
     @guarded("recorder.ended_tool", default=None)
     def ended_tool(

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -46,11 +46,14 @@ class HeldRun(Protocol[Id]):
 Run = TypeVar("Run", bound=HeldRun[Any])
 
 
-class RunScope(NamedTuple, Generic[Run]):
+class RunScope(Generic[Run]):
     """Where something happens: in which run, and inside which of its tool calls, if any."""
 
-    run: Run
     tool: TurnCall | None = None
+
+    def __init__(self, run: Run, tool: TurnCall | None = None) -> None:
+        self.run = run
+        self.tool = tool
 
     @property
     def tool_span(self) -> Span | None:

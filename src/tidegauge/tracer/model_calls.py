@@ -74,11 +74,22 @@ class ModelResponse(NamedTuple):
     def attributes(self) -> Attributes:
         """The attributes that the span gets at its end."""
         found: Attributes = {}
-        for name, value in zip(_RESPONSE, self, strict=True):
-            if type(value) is int:  # nearly always
-                found[name] = value
-            elif value is not None and value != ():
-                found[name] = _writable(value)
+        if self.id is not None:
+            found[names.RESPONSE_ID] = _writable(self.id)
+        if self.model is not None:
+            found[names.RESPONSE_MODEL] = _writable(self.model)
+        if self.finish_reasons:
+            found[names.RESPONSE_FINISH_REASONS] = _writable(self.finish_reasons)
+        if self.input_tokens is not None:
+            found[names.USAGE_INPUT_TOKENS] = self.input_tokens
+        if self.output_tokens is not None:
+            found[names.USAGE_OUTPUT_TOKENS] = self.output_tokens
+        if self.cache_read_tokens is not None:
+            found[names.USAGE_CACHE_READ_TOKENS] = self.cache_read_tokens
+        if self.cache_write_tokens is not None:
+            found[names.USAGE_CACHE_WRITE_TOKENS] = self.cache_write_tokens
+        if self.reasoning_tokens is not None:
+            found[names.USAGE_REASONING_TOKENS] = self.reasoning_tokens
         return found
 
 
@@ -86,19 +97,6 @@ def _writable(value: Any) -> AttributeValue:
     if type(value) is str:
         return plain_name(value)
     return tuple(map(plain_name, value)) if type(value) is tuple else value
-
-
-_RESPONSE: Final = (
-    names.RESPONSE_ID,
-    names.RESPONSE_MODEL,
-    names.RESPONSE_FINISH_REASONS,
-    names.USAGE_INPUT_TOKENS,
-    names.USAGE_OUTPUT_TOKENS,
-    names.USAGE_CACHE_READ_TOKENS,
-    names.USAGE_CACHE_WRITE_TOKENS,
-    names.USAGE_REASONING_TOKENS,
-)
-"""The attributes of a response, in the order of its fields."""
 
 
 def request_parameters(given: object) -> dict[str, AttributeValue]:

@@ -11,7 +11,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter, time_ns
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from opentelemetry import trace
 from opentelemetry._logs import Logger, LogRecord
@@ -21,6 +21,7 @@ from opentelemetry.trace import (
     Link,
     NonRecordingSpan,
     Span,
+    SpanContext,
     SpanKind,
     StatusCode,
     Tracer,
@@ -37,12 +38,15 @@ from tidegauge.tracer.message_history import Prompt, Reply
 from tidegauge.tracer.model_calls import Attributes, ModelRequest, ModelResponse
 from tidegauge.tracer.run_contents import RunContents
 from tidegauge.tracer.span_texts import MAX_NAME, Contents, Item, plain_name, span_name
-from tidegauge.tracer.step_links import StepLinks
 from tidegauge.values.safe_reading import named
+
+if TYPE_CHECKING:
+    from tidegauge.tracer.own_spans import OwnSpans
 
 _MAX_OPEN: Final = 1_000
 _MAX_DESCRIPTION: Final = 1_024
-_FEW: Final = 3
+_MAX_PERIOD: Final = 64
+_MAX_CALLS: Final = 16
 _SUMMARY: Final = (
     names.STEPS,
     names.OUTCOME,
@@ -94,6 +98,7 @@ class RunSpans:
         context: the parent context of everything below it.
         owns_span: whether the span is ours, sampled or not; without a tracer, it is the parent's.
         shows_contents: whether contents are put on its spans.
+        calls_wanted: whether spans of calls lead anywhere: they are recorded, or their time is.
     """
 
     __slots__ = (
@@ -102,10 +107,13 @@ class RunSpans:
         "_children",
         "_contents",
         "_described",
+        "_known",
         "_links",
         "_metrics",
         "_nodes",
+        "_own",
         "_tools",
+        "calls_wanted",
         "context",
         "owns_span",
         "shows_contents",
@@ -121,15 +129,19 @@ class RunSpans:
         metrics: CallMetrics | None = None,
         *,
         owns_span: bool = False,
+        own: OwnSpans | None = None,
     ) -> None:
         self._tools = tools
+        self._own = own  # starts what is below the run's span; ``None``, the tracer must
         self.span = span
         self.context = context
         self.owns_span = owns_span
+        self._known = span.get_span_context()
         self.shows_contents = tools.contents.captured and span.is_recording()
         self._contents = RunContents(tools.contents) if self.shows_contents else None
         self._children: OrderedDict[int, _Child] = OrderedDict()
         self._metrics = metrics
+        self.calls_wanted = metrics is not None or span.is_recording()
         self._attributes = attributes or {}
         self._began = perf_counter()
         self._links = StepLinks()
@@ -139,21 +151,13 @@ class RunSpans:
     @property
     def trace_id(self) -> str | None:
         """Trace of the run, 32 hexadecimal digits; ``None`` when nothing is recorded."""
-        context = self.span.get_span_context()
-        return trace.format_trace_id(context.trace_id) if context.is_valid else None
+        return trace.format_trace_id(self._known.trace_id) if self._known.is_valid else None
 
     @property
     def span_id(self) -> str | None:
         """The run's span, 16 hexadecimal digits; ``None`` when nothing is recorded."""
-        context = self.span.get_span_context()
-        return trace.format_span_id(context.span_id) if context.is_valid else None
+        return trace.format_span_id(self._known.span_id) if self._known.is_valid else None
 
-    @property
-    def calls_wanted(self) -> bool:
-        """Whether spans of calls lead anywhere: they are recorded, or their time is."""
-        return self._metrics is not None or self.span.is_recording()
-
-    @guarded("recorder.start_chat", default=INVALID_SPAN)
     def start_chat(
         self,
         request: ModelRequest = _NO_REQUEST,
@@ -162,19 +166,24 @@ class RunSpans:
         inside: Span | None = None,
     ) -> Span:
         """Open the span of a model call."""
-        attributes = request.attributes()
-        conversation = self._attributes.get(names.CONVERSATION_ID)
-        if conversation is not None:
-            attributes[names.CONVERSATION_ID] = conversation
-        if prompt is not None and self._contents is not None:
-            own = inside is None or inside.get_span_context().span_id in self._nodes
-            self._contents.asked(attributes, prompt, by_agent=own)
-        operation, model = request.operation, request.model
-        if model and model.isascii():
-            name = f"{operation} {model[:MAX_NAME]}"
-        else:
-            name = span_name(operation, model)
-        return self._start(name, SpanKind.CLIENT, attributes, inside)
+        try:
+            attributes = request.attributes()
+            conversation = self._attributes.get(names.CONVERSATION_ID)
+            if conversation is not None:
+                attributes[names.CONVERSATION_ID] = conversation
+            if prompt is not None and self._contents is not None:
+                own = inside is None or inside.get_span_context().span_id in self._nodes
+                self._contents.asked(attributes, prompt, by_agent=own)
+            operation, model = request.operation, request.model
+            if model and model.isascii():
+                name = f"{operation} {model[:MAX_NAME]}"
+            else:
+                name = span_name(operation, model)
+            return self._start(name, SpanKind.CLIENT, attributes, inside)
+        except Exception as fault:
+            if passes("recorder.start_chat", fault):
+                raise
+            return INVALID_SPAN
 
     @guarded("recorder.first_chunk", default=None)
     def first_chunk(self, span: Span) -> None:
@@ -184,7 +193,6 @@ class RunSpans:
             attributes = child[2]
             attributes.setdefault(names.RESPONSE_TIME_TO_FIRST_CHUNK, perf_counter() - child[1])
 
-    @guarded("recorder.end_chat", default=None)
     def end_chat(
         self,
         span: Span,
@@ -201,38 +209,42 @@ class RunSpans:
             answer: what the model said; put on the span only if contents are captured.
             prompt: what the model was shown, if that was not known at the start.
         """
-        child = self._children.get(id(span))
-        begun_with = {} if child is None else child[2]
-        first_chunk = begun_with.get(names.RESPONSE_TIME_TO_FIRST_CHUNK)
-        if request is not None:
-            begun_with.update(request.attributes())
-        attributes: Attributes = {}
-        if span.is_recording():
-            attributes = response.attributes()
+        try:
+            child = self._children.get(id(span))
+            begun_with = {} if child is None else child[2]
+            first_chunk = begun_with.get(names.RESPONSE_TIME_TO_FIRST_CHUNK)
             if request is not None:
-                attributes.update(request.attributes())
-            if self._contents is not None and (prompt is not None or answer is not None):
-                own = self._is_own(span)
-                if prompt is not None:
-                    self._contents.asked(attributes, prompt, by_agent=own)
-                if answer is not None:
-                    self._contents.said(attributes, answer, to_agent=own)
-            if first_chunk is not None:
-                attributes[names.REQUEST_STREAM] = True
-                attributes[names.RESPONSE_TIME_TO_FIRST_CHUNK] = first_chunk
-            if request is not None and request.model:
-                with here.critical:
-                    span.update_name(span_name(request.operation, request.model))
-        took = self._end(span, error, None, attributes)
-        if self._metrics is not None and took is not None:
-            self._metrics.chat(
-                took[0],
-                begun_with,
-                first_chunk=first_chunk,
-                response=response,
-                error=error_type(error),
-                context=self._inside(span),
-            )
+                begun_with.update(request.attributes())
+            attributes: Attributes = {}
+            if span.is_recording():
+                attributes = response.attributes()
+                if request is not None:
+                    attributes.update(request.attributes())
+                if self._contents is not None and (prompt is not None or answer is not None):
+                    own = self._is_own(span)
+                    if prompt is not None:
+                        self._contents.asked(attributes, prompt, by_agent=own)
+                    if answer is not None:
+                        self._contents.said(attributes, answer, to_agent=own)
+                if first_chunk is not None:
+                    attributes[names.REQUEST_STREAM] = True
+                    attributes[names.RESPONSE_TIME_TO_FIRST_CHUNK] = first_chunk
+                if request is not None and request.model:
+                    with here.critical:
+                        span.update_name(span_name(request.operation, request.model))
+            took = self._end(span, error, None, attributes)
+            if self._metrics is not None and took is not None:
+                self._metrics.chat(
+                    took[0],
+                    begun_with,
+                    first_chunk=first_chunk,
+                    response=response,
+                    error=error_type(error),
+                    context=self._inside(span),
+                )
+        except Exception as fault:
+            if passes("recorder.end_chat", fault):
+                raise
 
     @guarded("recorder.answered", default=None)
     def answered(self, answer: object) -> None:
@@ -245,8 +257,7 @@ class RunSpans:
         parent = getattr(span, "parent", None)
         if parent is None:
             return False
-        known = self.span.get_span_context().span_id
-        return parent.span_id == known or parent.span_id in self._nodes
+        return parent.span_id == self._known.span_id or parent.span_id in self._nodes
 
     @guarded("recorder.start_retrieval", default=INVALID_SPAN)
     def start_retrieval(
@@ -293,7 +304,6 @@ class RunSpans:
             self._contents.found(attributes, documents)
         self._end(span, error, None, attributes)
 
-    @guarded("recorder.start_tool", default=INVALID_SPAN)
     def start_tool(
         self,
         name: str,
@@ -313,52 +323,58 @@ class RunSpans:
             description: what the tool does; put on the span of its first call in the run.
             started: when it began, in nanoseconds since the epoch; ``None``, now.
         """
-        if type(name) is not str:
-            name = named(name) or ""
-        if call_id is not None and type(call_id) is not str:
-            call_id = named(call_id)
-        text = name if name.isascii() else plain_name(name)
-        attributes: Attributes = {
-            names.OPERATION_NAME: names.EXECUTE_TOOL,
-            names.TOOL_NAME: text,
-            names.TOOL_TYPE: "function",
-        }
-        link: Link | None = None
-        recording = self.span.is_recording()
-        if recording:
-            agent = self._attributes.get(names.AGENT_NAME)
-            if agent is not None:
-                attributes[names.AGENT_NAME] = agent
-            if call_id:
-                attributes[names.TOOL_CALL_ID] = (
-                    call_id if call_id.isascii() else plain_name(call_id)
-                )
-            if type(description) is str and name not in self._described:
-                if len(self._described) < _MAX_OPEN:
-                    self._described.add(name)
-                attributes[names.TOOL_DESCRIPTION] = plain_name(description[:_MAX_DESCRIPTION])
-            if signals is not None:
-                attributes[names.STEP_INDEX] = signals.step
-                for digest, value in (
-                    (names.ACTION_DIGEST, signals.action_digest),
-                    (names.STATE_DIGEST, signals.state_digest),
-                ):
-                    hashed = self._tools.keyed.copy()
-                    hashed.update(value)
-                    attributes[digest] = hashed.hexdigest()
-                if signals.loop_repeats:
-                    attributes[names.LOOP_REPEATS] = signals.loop_repeats
-                    attributes[names.LOOP_PERIOD] = signals.loop_period
-                    link = self._links.link(signals, name)
-            if self._contents is not None:
-                self._contents.add(attributes, names.TOOL_CALL_ARGUMENTS, arguments)
-        shown = f"{names.EXECUTE_TOOL} {text[:MAX_NAME]}" if text else names.EXECUTE_TOOL
-        span = self._start(shown, SpanKind.INTERNAL, attributes, inside, link=link, started=started)
-        if recording and signals is not None:
-            self._links.started(signals, name, span.get_span_context())
-        return span
+        try:
+            if type(name) is not str:
+                name = named(name) or ""
+            if call_id is not None and type(call_id) is not str:
+                call_id = named(call_id)
+            text = name if name.isascii() else plain_name(name)
+            attributes: Attributes = {
+                names.OPERATION_NAME: names.EXECUTE_TOOL,
+                names.TOOL_NAME: text,
+                names.TOOL_TYPE: "function",
+            }
+            link: Link | None = None
+            recording = self.span.is_recording()
+            if recording:
+                agent = self._attributes.get(names.AGENT_NAME)
+                if agent is not None:
+                    attributes[names.AGENT_NAME] = agent
+                if call_id:
+                    attributes[names.TOOL_CALL_ID] = (
+                        call_id if call_id.isascii() else plain_name(call_id)
+                    )
+                if type(description) is str and name not in self._described:
+                    if len(self._described) < _MAX_OPEN:
+                        self._described.add(name)
+                    attributes[names.TOOL_DESCRIPTION] = plain_name(description[:_MAX_DESCRIPTION])
+                if signals is not None:
+                    attributes[names.STEP_INDEX] = signals.step
+                    for digest, value in (
+                        (names.ACTION_DIGEST, signals.action_digest),
+                        (names.STATE_DIGEST, signals.state_digest),
+                    ):
+                        hashed = self._tools.keyed.copy()
+                        hashed.update(value)
+                        attributes[digest] = hashed.hexdigest()
+                    if signals.loop_repeats:
+                        attributes[names.LOOP_REPEATS] = signals.loop_repeats
+                        attributes[names.LOOP_PERIOD] = signals.loop_period
+                        link = self._links.link(signals, name)
+                if self._contents is not None:
+                    self._contents.add(attributes, names.TOOL_CALL_ARGUMENTS, arguments)
+            shown = f"{names.EXECUTE_TOOL} {text[:MAX_NAME]}" if text else names.EXECUTE_TOOL
+            span = self._start(
+                shown, SpanKind.INTERNAL, attributes, inside, link=link, started=started
+            )
+            if recording and signals is not None:
+                self._links.started(signals, name, span.get_span_context())
+            return span
+        except Exception as fault:
+            if passes("recorder.start_tool", fault):
+                raise
+            return INVALID_SPAN
 
-    @guarded("recorder.end_tool", default=None)
     def end_tool(
         self,
         span: Span,
@@ -378,26 +394,30 @@ class RunSpans:
             signals: what the sink said when the result of its step was observed.
             hand_off: the agent that it hands over to; ``None``, it hands over to none.
         """
-        attributes: Attributes = {}
-        if hand_off is not None:
-            attributes[names.HAND_OFF_TO] = plain_name(hand_off)
-        if signals is not None:
-            if signals.stale_score:
-                attributes[names.STALE_SCORE] = signals.stale_score
-            case = getattr(signals, "case", None)  # a decision to intervene may have it apart
-            if case is not None:
-                attributes[names.CASE] = case
-        if self._contents is not None and result is not ABSENT and error is None:
-            self._contents.add(attributes, names.TOOL_CALL_RESULT, result)
-        took = self._end(span, error, ended, attributes)
-        if self._metrics is not None and took is not None:
-            seconds, begun_with = took
-            agent = self._attributes.get(names.AGENT_NAME)
-            if agent is not None:
-                begun_with[names.AGENT_NAME] = agent
-            self._metrics.duration(
-                "tool", seconds, begun_with, error=error_type(error), context=self._inside(span)
-            )
+        try:
+            attributes: Attributes = {}
+            if hand_off is not None:
+                attributes[names.HAND_OFF_TO] = plain_name(hand_off)
+            if signals is not None:
+                if signals.stale_score:
+                    attributes[names.STALE_SCORE] = signals.stale_score
+                case = getattr(signals, "case", None)  # a decision to intervene may have it apart
+                if case is not None:
+                    attributes[names.CASE] = case
+            if self._contents is not None and result is not ABSENT and error is None:
+                self._contents.add(attributes, names.TOOL_CALL_RESULT, result)
+            took = self._end(span, error, ended, attributes)
+            if self._metrics is not None and took is not None:
+                seconds, begun_with = took
+                agent = self._attributes.get(names.AGENT_NAME)
+                if agent is not None and names.AGENT_NAME not in begun_with:
+                    begun_with[names.AGENT_NAME] = agent  # nothing is recorded
+                self._metrics.duration(
+                    "tool", seconds, begun_with, error=error_type(error), context=self._inside(span)
+                )
+        except Exception as fault:
+            if passes("recorder.end_tool", fault):
+                raise
 
     @guarded("recorder.answered_tool", default=None)
     def answered_tool(
@@ -515,12 +535,23 @@ class RunSpans:
         link: Link | None = None,
         started: int | None = None,
     ) -> Span:
-        parent = self.context if inside is None else self._inside(inside)
-        with here.critical:  # the SDK's locks are not re-entrant
-            span = self._tools.tracer.start_span(
-                name, parent, kind, attributes, None if link is None else (link,), started
-            )
-        recording = span.is_recording()
+        span: Span | None = None
+        own = self._own
+        if own is not None:
+            above = self._known if inside is None else inside.get_span_context()
+            span = own.start(name, kind, attributes, above, link=link, started=started)
+            if span is not None and own.announces:
+                parent = self.context if inside is None else self._inside(inside)
+                with here.critical:
+                    own.processor.on_start(span, parent_context=parent)
+        recording = span is not None
+        if span is None:
+            parent = self.context if inside is None else self._inside(inside)
+            with here.critical:  # the SDK's locks are not re-entrant
+                span = self._tools.tracer.start_span(
+                    name, parent, kind, attributes, None if link is None else (link,), started
+                )
+            recording = span.is_recording()
         if self._metrics is not None and not recording:
             # One object may stand for all that are not recorded: each call needs its own.
             span = NonRecordingSpan(span.get_span_context())
@@ -542,22 +573,22 @@ class RunSpans:
         """Close it; gives the seconds since it was opened, and the attributes of then."""
         child = self._children.pop(id(span), None)
         took = None
-        if child is not None:
+        if child is not None and self._metrics is not None:
             late = 0.0 if ended is None else (time_ns() - ended) / 1e9
             took = (max(0.0, perf_counter() - child[1] - late), child[2])
         try:
-            if not span.is_recording():
-                return took  # not sampled, or ended before its time to make room
-            if error is not None:
+            own = self._own
+            if error is not None and span.is_recording():
                 self._fail(span, error)
             with here.critical:
+                if own is not None and type(span) is own.kind:
+                    span.finish(attributes, ended)
+                    return took
+                if not span.is_recording():
+                    return took  # not sampled, or ended before its time to make room
                 try:
                     if attributes:
-                        if len(attributes) > _FEW:
-                            span.set_attributes(attributes)
-                        else:  # the SDK takes a few of them faster one by one
-                            for name, value in attributes.items():
-                                span.set_attribute(name, value)
+                        span.set_attributes(attributes)
                 finally:
                     span.end(ended)
         except Exception as fault:  # keeps no other span from ending
@@ -575,6 +606,49 @@ class RunSpans:
 
     def _inside(self, span: Span) -> Context:
         return trace.set_span_in_context(span, self.context)
+
+
+class StepLinks:
+    """The spans of the last 64 steps of a run, 16 calls of each, and links to them.
+
+    A step of a loop with period p repeats the step p before. So the spans of as many steps are
+    remembered as the longest period has that is linked.
+    """
+
+    __slots__ = ("_steps",)
+
+    def __init__(self) -> None:
+        self._steps: dict[int, tuple[int, list[tuple[str, SpanContext]]]] = {}
+
+    def started(self, signals: Signals | StepSignals, name: str, span: SpanContext) -> None:
+        """The span of a call was opened."""
+        step = signals.step
+        place = step % _MAX_PERIOD
+        known = self._steps.get(place)
+        if known is None or known[0] != step:
+            self._steps[place] = (step, [(name, span)])
+        elif len(known[1]) < _MAX_CALLS:
+            known[1].append((name, span))
+
+    def link(self, signals: Signals | StepSignals, name: str) -> Link | None:
+        """The link of a call that is about to start; ``None``, its step repeats none that is known.
+
+        In a round of several calls, the n-th call of a tool repeats the n-th one of before.
+        """
+        earlier = getattr(signals, "repeats_step", -1)
+        if earlier < 0:
+            return None
+        same = self._calls(earlier, name)
+        if not same:
+            return None
+        number = 0 if signals.loop_period == _MAX_PERIOD else len(self._calls(signals.step, name))
+        return Link(same[min(number, len(same) - 1)], {names.STEP_INDEX: earlier})
+
+    def _calls(self, step: int, name: str) -> list[SpanContext]:
+        known = self._steps.get(step % _MAX_PERIOD)
+        if known is None or known[0] != step:
+            return []
+        return [span for tool, span in known[1] if tool == name]
 
 
 class NoSpans:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import threading
 from collections import OrderedDict
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opentelemetry import trace
 from opentelemetry._logs import Logger
@@ -21,6 +22,9 @@ from tidegauge.tracer.call_metrics import CallMetricsSource
 from tidegauge.tracer.model_calls import Attributes
 from tidegauge.tracer.run_spans import RunSpans, SpanTools
 from tidegauge.tracer.span_texts import Contents, plain_name, span_name
+
+if TYPE_CHECKING:
+    from tidegauge.tracer.own_spans import OwnSpans
 
 
 class RequestLabels(NamedTuple):
@@ -75,6 +79,7 @@ class SpanFactory:
         self._keyed = hashlib.blake2b(key=digest_key or os.urandom(16), digest_size=8)
         self._metrics = CallMetricsSource(meter_provider, owned=owns_meter_provider)
         self._tools = SpanTools(tracer, logger, self.contents, self._keyed, self.forget)
+        self._own: tuple[object, OwnSpans | None] = (None, None)
         self._max_runs = max_runs
         self._reset_after_fork()
         reset_after_fork(self)
@@ -130,7 +135,10 @@ class SpanFactory:
         known = span.get_span_context()
         outer = trace.get_current_span(parent).get_span_context()
         owns_span = known.is_valid and known.span_id != outer.span_id
-        spans = RunSpans(self._tools, span, within, attributes, metrics, owns_span=owns_span)
+        own = self._own_spans() if owns_span and span.is_recording() else None
+        spans = RunSpans(
+            self._tools, span, within, attributes, metrics, owns_span=owns_span, own=own
+        )
         with here.critical, self._lock:
             self._open[id(spans)] = spans
             evicted = (
@@ -139,6 +147,20 @@ class SpanFactory:
         if evicted is not None:
             evicted.close()
         return spans
+
+    def _own_spans(self) -> OwnSpans | None:
+        """What starts the spans below a run's: asked once, of a provider that may be set late."""
+        tracer: Any = self.tracer
+        if type(tracer) is trace.ProxyTracer:
+            tracer = tracer._tracer
+        if self._own[0] is not tracer:
+            self._own = (tracer, None)
+            if type(tracer).__module__ == "opentelemetry.sdk.trace":  # it is imported by now
+                with contextlib.suppress(ImportError, AttributeError):  # another version of it
+                    from tidegauge.tracer.own_spans import own_spans
+
+                    self._own = (tracer, own_spans(tracer))
+        return self._own[1]
 
     def external(self, span: SpanContext) -> RunSpans:
         """For a run whose spans another instrumentation makes: events have its span's context."""

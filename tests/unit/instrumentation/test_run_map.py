@@ -33,9 +33,11 @@ def test_what_is_open_is_found_and_what_has_ended_is_not() -> None:
     runs: RunMap[str, OpenRun] = RunMap()
     run = opened(runs, "root")
     runs.enter("inside", RunScope(run))
-    assert runs.find("root") == runs.find("inside") == RunScope(run)
+    found = runs.find("inside")
+    assert found is not None
+    assert runs.find("root").run is found.run is run
     assert runs.find(None) is None
-    assert runs.leave("inside") == RunScope(run)
+    assert runs.leave("inside") is found
     assert runs.leave("inside") is None
     runs.enter("other", RunScope(run))
     runs.close(run)

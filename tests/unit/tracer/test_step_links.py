@@ -6,7 +6,7 @@ import pytest
 from opentelemetry.trace import SpanContext
 
 from tidegauge.events import StepSignals
-from tidegauge.tracer.step_links import StepLinks
+from tidegauge.tracer.run_spans import StepLinks
 
 
 def signals(step: int, period: int = 0) -> StepSignals:

@@ -133,7 +133,8 @@ class AgentRun:
         agent_label: name of its agent by the application, as its metadata have it.
         agent_name: its name by ``create_agent``, as its metadata have it.
         asking: names of the nodes that ask its model.
-        last_chooser: callback id of the chain that chose last, if another one chose before; else 0.
+        last_chooser: callback id of the chain that chose last, if it may replace what was chosen
+            before; else 0.
         identity: distinguishes its agent from one that is invoked inside it.
         models: its open model calls, by callback id; a branch has those of the run around it, too.
         tools: its open tool calls, by callback id.
@@ -171,9 +172,10 @@ class AgentRun:
 
     __slots__ = (
         "_asked_again",
-        "_chosen",
+        "_last_choice",
         "_order",
         "_rejected",
+        "_replaceable",
         "_rewritten",
         "_stopped",
         "_success",
@@ -255,7 +257,9 @@ class AgentRun:
         self.choices: dict[int, Choice] = {}
         self._rejected: frozenset[str] = frozenset()  # calls that were no valid structured output
         self.last_chooser = 0
-        self._chosen: list[tuple[int, Choice]] = []  # the last two, and the chains that made them
+        # With the chain that made it, and whether that was in no branch.
+        self._last_choice: tuple[int, Choice, bool] | None = None
+        self._replaceable: tuple[int, Choice, bool] | None = None  # by the chain that chose last
         self._rewritten: set[str] = set()  # nodes whose calls another node has replaced
         self.node_steps = self.node_spans = False
         self._asked_again = 0  # model calls since the run was stopped
@@ -444,9 +448,14 @@ class AgentRun:
             alone: whether it is in none now.
         """
         choice = made(Choice, (answer, call.node, attempts, chooser, call.piped, False))
-        before = self._chosen[-1:]
-        self._chosen = [*before, (chain, choice)]
-        self.last_chooser = chain if before else 0
+        before, self._last_choice = self._last_choice, (chain, choice, alone)
+        turns = self.turns
+        # What was chosen before has run, as nearly always: nothing can replace it.
+        if before is not None and not (
+            turns._open.turns or turns._blocked.turns or self.choices or not alone or not before[2]
+        ):
+            before = None
+        self._replaceable, self.last_chooser = before, 0 if before is None else chain
         if self._rewritten and _node_name(call.node) in self._rewritten:
             for waiting in [key for key, one in self.choices.items() if one.waits]:
                 self.settle(waiting)  # nothing has replaced them
@@ -472,12 +481,13 @@ class AgentRun:
     def leave_node(self, chain: int, output: object) -> None:
         """A chain ends: it may be a node that says what calls are, or replaces those of another.
 
-        A node that checks what another has chosen may put its own message into that one's place
-        (same id). The calls that were there never run, and are no step. That is known when it
-        happens, after the calls were chosen: from then on, those of the same node wait.
+        A node that checks what another has chosen may put its own message into that one's place:
+        ``add_messages`` takes that of the same id (``graph/message.py`` of langgraph 1.2.24). The
+        calls that were there never run, and are no step. That is known when it happens, after the
+        calls were chosen: from then on, those of the same node wait.
         """
-        if self.last_chooser == chain and len(self._chosen) > 1:
-            (before, choice), _ = self._chosen
+        if self.last_chooser == chain and self._replaceable is not None:
+            before, choice, _ = self._replaceable
             answer = choice.answer
             ids = frozenset([call.id for call in answer.calls])
             if answer.message is not None and replaces(output, answer.message, ids):
@@ -667,7 +677,7 @@ class AgentRun:
         if not self.branch:
             self._leave_models()
         shared, self.shared = self.shared, None  # neither holds the other any more
-        self._chosen = []
+        self._last_choice = self._replaceable = None
         try:
             for chain, choice in tuple(self.choices.items()):
                 self.choices[chain] = choice._replace(chooser=None)  # no branch begins any more

@@ -29,7 +29,7 @@ from langchain_core.runnables.config import var_child_runnable_config
 from opentelemetry.trace import Span
 
 from tidegauge.errors import RunStopped
-from tidegauge.events import ABSENT, made
+from tidegauge.events import ABSENT
 from tidegauge.instrumentation.langchain.agent_run import AgentRun
 from tidegauge.runs.call_groups import CallGroup
 from tidegauge.runs.recorder import RecordedRun
@@ -108,7 +108,7 @@ class OpenChain(RunScope[AgentRun]):
         cls, run_id: UUID, name: object, inputs: object, metadata: Mapping[str, Any]
     ) -> OpenChain:
         """The root chain of a run that is not open yet."""
-        chain = made(cls, (None, None))
+        chain = object.__new__(cls)
         chain.key, chain.name, chain.inputs, chain.metadata = run_id.int, name, inputs, metadata
         chain._children = {}
         task = metadata.get("langgraph_checkpoint_ns")
@@ -154,7 +154,7 @@ class OpenChain(RunScope[AgentRun]):
         if task is None:
             return None
         graph = task.parent
-        nested = graph is not None and graph.within is not None
+        nested = graph is not None and (graph._is_task or graph._around is not None)
         if nested or task._attempts is not None or len(task._made) >= MAX_FIRST_TURNS:
             return self.attempts
         return task._made
@@ -239,8 +239,9 @@ class OpenChain(RunScope[AgentRun]):
         if parent.plain:
             parent._find_siblings()
         if task is not None and task != parent.task:
-            # LangGraph gives each task a checkpoint namespace with the task's id; chains in the
-            # task inherit it. So the first chain with another one than its parent's is the task.
+            # LangGraph gives each task a checkpoint namespace with the task's id, which chains in
+            # it inherit (pregel/_algo.py of langgraph 1.2.24). So the first chain with another one
+            # than its parent's is the task.
             path = metadata.get("langgraph_path")
             if type(path) is tuple and 2 <= len(path) <= _MAX_PATH:
                 superstep = metadata.get("langgraph_step")

@@ -91,6 +91,8 @@ from tidegauge.values.safe_reading import entry, first, is_a, label
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_new = object.__new__
+
 
 @guarded("langchain.watch_only", default=None)
 def _watch_only(
@@ -236,7 +238,7 @@ class TidegaugeCallbackHandler(RunHolder):
             run = scope.run  # a branch, maybe, which has begun with the calls
         if run.node_steps and self._begin_node(scope, run_id, inputs, given, kwargs):
             return
-        chain = made(OpenChain, (None, None))
+        chain = _new(OpenChain)
         chain.key = key = run_id.int
         try:
             chain.begin(scope, kwargs.get("name"), inputs, given, tags=tags)
@@ -255,8 +257,8 @@ class TidegaugeCallbackHandler(RunHolder):
                     turns.next_turn()
                 if run.recorded.decision.action == "stop":
                     # Raised here, and not at the model call, a stop leaves no callback of that
-                    # call half done: LangChain's async manager has then made coroutines for the
-                    # other handlers already, which it would never await.
+                    # call half done: the async manager has made coroutines for the other handlers
+                    # then, and would never await them (callbacks/manager.py, langchain-core 1.8.3).
                     run.enforce()
             if run.span is not None:
                 context = current_context.get()
@@ -309,7 +311,7 @@ class TidegaugeCallbackHandler(RunHolder):
         elif scope.run.is_same_agent(given):
             runs.enter(run_id.int, NestedChain.make(run_id, name, inputs, given, scope, tags=tags))
         else:
-            around = made(RunScope, (scope.run, scope.tool))
+            around = RunScope(scope.run, scope.tool)
             event = run_starts.child_run(inputs, given, name=name, around=around)
             runs.open_child(OpenChain.make(run_id, name, inputs, given), event, around)
 
@@ -476,7 +478,7 @@ class TidegaugeCallbackHandler(RunHolder):
             return
         if call.context is not None:
             leave_model(call.context)
-        answer = parsing.model_answer(response)
+        answer = parsing.model_answer(response, described=run.traced)
         if run.traced:
             said = None
             if run.shows_contents:
@@ -547,7 +549,7 @@ class TidegaugeCallbackHandler(RunHolder):
         if type(scope) is not OpenChain:
             scope = self._start_call_elsewhere(scope, kwargs)
             if scope.tool is not None:
-                runs.enter(run_id.int, made(RunScope, (scope.run, scope.tool)))
+                runs.enter(run_id.int, RunScope(scope.run, scope.tool))
                 return
         elif scope.stop is not None:
             _refuse_again(scope, kwargs.get("tags"))
@@ -595,7 +597,7 @@ class TidegaugeCallbackHandler(RunHolder):
         key = run_id.int
         run.tools[key] = call
         run.open_ids[key] = None
-        runs.scopes[key] = made(RunScope, (run, call))
+        runs.scopes[key] = RunScope(run, call)
         if not run.held or len(run.open_ids) > MAX_OPEN_IDS:
             runs.trim(key, run)
 
@@ -731,7 +733,7 @@ class TidegaugeCallbackHandler(RunHolder):
             if caller is not None and caller.tool is not None and run.is_part_of(caller.run):
                 return caller
         call = run.own_call() if run.shared else None
-        return scope if call is None else made(RunScope, (run, call))
+        return scope if call is None else RunScope(run, call)
 
     def _end_node(self, run: AgentRun, run_id: UUID, error: BaseException) -> None:
         call = run.tools.pop(run_id.int, None)
@@ -834,7 +836,7 @@ class TidegaugeCallbackHandler(RunHolder):
         run.tools[run_id.int] = call
         if run.span is not None:
             enter_chain(run.span)
-        self._runs.enter(run_id.int, made(RunScope, (run, call)))
+        self._runs.enter(run_id.int, RunScope(run, call))
         return True
 
     def _start_node(self, chain: OpenChain, parent: OpenChain, tags: object) -> None:

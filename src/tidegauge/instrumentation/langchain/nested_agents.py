@@ -22,7 +22,6 @@ from typing import Any
 from uuid import UUID
 
 from tidegauge.errors import RunStopped
-from tidegauge.events import made
 from tidegauge.instrumentation.langchain.agent_run import AgentRun, Scope
 from tidegauge.instrumentation.langchain.branches import OpenChain
 from tidegauge.instrumentation.langchain.run_starts import UNNAMED
@@ -69,7 +68,7 @@ class NestedChain(RunScope[AgentRun]):
         Args:
             scope: the tool, or the chain in it, that it is invoked in.
         """
-        chain = made(cls, (scope.run, scope.tool))
+        chain = cls(scope.run, scope.tool)
         chain.key, chain.name, chain.inputs = run_id.int, name, inputs
         chain.metadata, chain.tags = metadata, tags
         if isinstance(scope, NestedChain):
@@ -87,8 +86,7 @@ class NestedChain(RunScope[AgentRun]):
     @property
     def around(self) -> Scope:
         """The tool that it is in."""
-        scope: Scope = made(RunScope, (self.run, self.tool))
-        return scope
+        return RunScope(self.run, self.tool)
 
     def agent(self) -> NestedChain | None:
         """The agent that it is in, if one of its models may choose tools here."""
@@ -113,7 +111,8 @@ class NestedChain(RunScope[AgentRun]):
         return self.tool.name
 
     def _has_name(self) -> bool:
-        # ``StateGraph.compile`` names a graph "LangGraph" if its caller does not.
+        # ``StateGraph.compile`` names a graph "LangGraph" if its caller does not (graph/state.py
+        # of langgraph 1.2.24).
         return label(self.name) not in (None, "", UNNAMED)
 
     def claim(self, chain: NestedChain) -> bool:
@@ -129,7 +128,7 @@ class NestedChain(RunScope[AgentRun]):
         """
         if parent is None:
             return OpenChain.make(UUID(int=self.key), self.name, self.inputs, self.metadata)
-        chain = made(OpenChain, (None, None))
+        chain = object.__new__(OpenChain)
         chain.key = self.key
         chain.begin(parent, self.name, self.inputs, self.metadata, tags=self.tags)
         return chain

@@ -69,11 +69,14 @@ _OWN_IDS: Final = ("lc_", "run-")
 """How the ids begin that LangChain gives to messages without one."""
 
 
+_NOT_DESCRIBED: Final = ModelResponse()
+
+
 class ModelAnswer(NamedTuple):
     """What a model call gave; ``None``: not said."""
 
     calls: tuple[ChosenCall, ...] = ()
-    response: ModelResponse = ModelResponse()
+    response: ModelResponse = _NOT_DESCRIBED
     entropy: float | None = None
     message: str | None = None  # its id in the graph's state
     tokens: int | None = None  # of both directions together
@@ -167,8 +170,12 @@ def offers_tools(parameters: object, options: object) -> bool:
     return bool(part(tools, slice(1))) and not structured_output(options)
 
 
-def model_answer(response: LLMResult) -> ModelAnswer:
-    """Tool calls, tokens, finish reasons and so on of a model call."""
+def model_answer(response: LLMResult, *, described: bool = True) -> ModelAnswer:
+    """Tool calls and tokens of a model call.
+
+    Args:
+        described: whether finish reasons and so on are wanted, too, for its span.
+    """
     given: Any = response.generations
     if type(given) is list and given and type(given[0]) is list and given[0]:
         generation = given[0][0]
@@ -202,16 +209,19 @@ def model_answer(response: LLMResult) -> ModelAnswer:
             usage, names = entry(output, "token_usage"), _OLD_USAGE
     model = entropy = None
     if issubclass(type(info), dict) and dict.__len__(info):
-        finish, stop, known, name, other = labels(info, _DETAILS)
-        reason = reason or finish or (stop if answers else None)
-        own, model = known or own, name or other or None
+        if described:
+            finish, stop, known, name, other = labels(info, _DETAILS)
+            reason = reason or finish or (stop if answers else None)
+            own, model = known or own, name or other or None
         logprobs = dict.get(info, "logprobs")
         entropy = None if logprobs is None else action_entropy(logprobs)
     tokens = _NO_TOKENS if usage is None else _tokens(usage, names)
     read, written = tokens[:2]
     spent = None if read is None and written is None else (read or 0) + (written or 0)
-    reasons = (reason,) if reason else ()
-    found = made(ModelResponse, (own or None, model, reasons, *tokens))
+    found = _NOT_DESCRIBED
+    if described:
+        reasons = (reason,) if reason else ()
+        found = made(ModelResponse, (own or None, model, reasons, *tokens))
     return made(ModelAnswer, (calls, found, entropy, message_id, spent))
 
 

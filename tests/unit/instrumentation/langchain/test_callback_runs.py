@@ -42,9 +42,9 @@ def test_what_is_open_is_found_and_what_has_ended_is_not(seen: testing.Capture) 
     root = uuid4()
     run = opened(seen, runs, root)
     inside = entered(runs, run)
-    assert runs.scope_of(root) == runs.scope_of(inside) == Scope(run)
+    assert runs.scope_of(root).run is runs.scope_of(inside).run is run
     assert runs.scope_of(None) is None
-    assert runs.leave(inside.int) == Scope(run)
+    assert runs.leave(inside.int).run is run
     assert runs.leave(inside.int) is None
     entered(runs, run)
     runs.close(run)
