@@ -285,6 +285,15 @@ class Identities:
         Raises:
             ValueError: the value is not comparable, or too large.
         """
+        kind = type(value)
+        if kind is str or kind is tuple:  # at every step
+            parts: Any = (value,) if kind is str else value
+            if len(parts) <= _MAX_PARTS:
+                for part in parts:
+                    if type(part) is not str or len(part) > MAX_IDENTITY:
+                        break
+                else:
+                    return value  # type: ignore[return-value]
         if is_plain(value):
             return value  # type: ignore[return-value]
         if self._known is None:
