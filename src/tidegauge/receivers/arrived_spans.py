@@ -35,7 +35,7 @@ from itertools import count
 from typing import Any, Final
 
 from tidegauge._span_faults import span_faults
-from tidegauge.foreign_spans.convention_reader import may_enclose_run
+from tidegauge.foreign_spans.convention_reader import OUR_SCOPE, may_enclose_run
 from tidegauge.foreign_spans.dedupe import SeenModel
 from tidegauge.foreign_spans.external_run import (
     Earliest,
@@ -59,6 +59,7 @@ from tidegauge.foreign_spans.span import (
 )
 from tidegauge.receivers.deciding import decide
 from tidegauge.runs.recorder import Recorder
+from tidegauge.safety.critical import here
 
 _NOTHING: Final[Mapping[str, Any]] = {}
 _MAX_NAMED: Final = 100_000
@@ -274,6 +275,40 @@ class ArrivedSpans(Grouping):
             self._climb(node, node.run)
         return node, run, awaited
 
+    def take(self, span: SpanData, reading: ModelSpan | ToolSpan) -> bool:
+        """Take a call right inside the root of a run, as most are; ``False``: it is none.
+
+        Nothing is known to be inside it, so it needs no node. Of any other, :meth:`resolve` and
+        :meth:`end` say the rest.
+        """
+        nodes, trace_id = self._nodes, span.trace_id
+        parent = nodes.get((trace_id, span.parent_id or 0))
+        run = None if parent is None or parent.scope == OUR_SCOPE else parent.run
+        if parent is None or run is None or span.remote or (trace_id, span.span_id) in nodes:
+            return False
+        earliest = parent.earliest
+        if not parent.known and (earliest is None or span.start < earliest.start):
+            parent.earliest = Earliest.of(span)
+        seen = SeenModel.of(span, reading) if isinstance(reading, ModelSpan) else None
+        expired: list[tuple[ExternalRun, str]] = []
+        with here.critical, self._lock:
+            taken = self._take_call(run, span, reading, seen)
+            if run.last_seen != self._expired_at or len(self._runs) > self._max_runs:
+                expired = self._take_expired(run.last_seen)
+        if not taken:
+            span_faults.unread(span.scope, "late")
+        for idle, reason in expired:
+            idle.end(outcome="unknown", reason=reason, evicted=True)
+        if taken:
+            if seen is not None and isinstance(reading, ModelSpan):
+                run.turns.model(span, seen, reading)
+            elif isinstance(reading, ToolSpan):
+                run.turns.tool(span, reading)
+            run_id = run.recorded.event.run
+            if self._runs.get(run_id) is run:
+                self._changed[run_id] = run
+        return True
+
     def end(
         self,
         span: SpanData,
@@ -417,7 +452,7 @@ class ArrivedSpans(Grouping):
         """End the runs that were idle for too long."""
         orphans: list[tuple[ExternalRun, Mapping[str, Any]]] = []
         with self._lock:
-            gone = self._take_expired()
+            gone = self._take_expired(now)
             for run_id, end_arguments in tuple(self._enclosed.items()):
                 run = self._runs.get(run_id)
                 if run is None:

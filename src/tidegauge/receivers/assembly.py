@@ -11,6 +11,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from math import inf
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -44,7 +45,7 @@ from tidegauge.receivers.trace_state import (
 )
 from tidegauge.runs.current import get_recorder
 from tidegauge.runs.recorder import Recorder
-from tidegauge.safety.guard import guarded, log
+from tidegauge.safety.guard import guarded, log, passes
 
 _MAX_FINISHED: Final = 50_000
 
@@ -133,7 +134,7 @@ class Assembly:
             idle_seconds=limits.idle_seconds,
             orphan_seconds=limits.orphan_seconds,
             across_traces=across_traces,
-            clock=lambda: self._now,
+            clock=partial(getattr, self, "_now"),
         )
         self.duplicates = 0
         self.emit_until: float | None = None
@@ -448,7 +449,11 @@ class Assembly:
             else:
                 trace.waiting.discard(span_id)
                 if span_id in trace.awaited or not MARKER_ATTRIBUTES.isdisjoint(span.attributes):
-                    self._emit_known(trace, span)
+                    try:
+                        self._emit_known(trace, span)
+                    except Exception as error:  # the next ones go on
+                        if passes("otlp.assembly", error):
+                            raise
         for trace_id in trace_ids:
             if trace_id in self._finished and trace_id in self._traces:
                 self._forget(trace_id)
@@ -486,17 +491,20 @@ class Assembly:
                 ordered.append((until, span))
         return [span for _, span in sorted(ordered, key=itemgetter(0))]
 
-    @guarded("otlp.assembly", default=None)
     def _emit_known(self, trace: OpenTrace, span: SpanData) -> None:
         """Emit a span if it is a call, or one that is known to be around others."""
         reading = read_span(span)
-        if isinstance(reading, Announcement):
+        if isinstance(reading, CALLS):
+            if isinstance(reading, ToolSpan):
+                trace.tools.add(span.span_id)
+            elif reading.calls:
+                self._chosen_bytes += trace.choose(reading)
+            if span.trace_id not in self._pending.calls and self._spans.take(span, reading):
+                trace.awaited.discard(span.span_id)
+                return
+        elif isinstance(reading, Announcement):
             self._announce(trace, span, reading)
             return
-        if isinstance(reading, ModelSpan):
-            self._chosen_bytes += trace.choose(reading)
-        elif isinstance(reading, ToolSpan):
-            trace.tools.add(span.span_id)
         elif self._spans.node(span.trace_id, span.span_id) is None:
             if isinstance(reading, AgentSpan) and not (trace.tools or trace.chosen or trace.roots):
                 self._spans.end_alone(span, reading)
