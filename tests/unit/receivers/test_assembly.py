@@ -576,4 +576,4 @@ def test_spans_that_make_no_sense_break_nothing(data) -> None:
         for now, some in enumerate((spans[:cut], spans[cut:])):
             assembly.take([span._replace(size=7) for span in some], now=0.3 * now)
         assembly.close()
-        assert (assembly.arrived_bytes, assembly._pending._bytes) == (0, 0)
+        assert (assembly.arrived_bytes, assembly._pending_bytes) == (0, 0)
