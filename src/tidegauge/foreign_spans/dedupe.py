@@ -39,7 +39,6 @@ MAX_SKEW: Final = 1_000_000_000
 
 
 _MAX_PARTS: Final = 1_000_000
-_CONTAINERS: Final = frozenset({dict, list, tuple})
 
 
 class Interval(NamedTuple):
@@ -115,16 +114,12 @@ class SeenModel(NamedTuple):
         return self.place == 0 or self.place != other.place
 
 
-def memory_of(contents: Any) -> int:
+def memory_of(contents: object) -> int:
     """Bytes of memory that the arguments of a call take, about: of a million parts at most.
 
     >>> memory_of("k" * 1_000) > 1_000, memory_of({"q": ["k" * 1_000] * 2}) > 2_000
     (True, True)
     """
-    few = type(contents) is dict and 2 * len(contents) < _MAX_PARTS
-    if few and _CONTAINERS.isdisjoint(map(type, contents.values())):  # as most arguments are
-        size = getsizeof(contents) + sum(map(getsizeof, contents))
-        return size + sum(map(getsizeof, contents.values()))
     size = 0
     parts: list[Any] = [contents]
     for part in parts:  # which grows meanwhile

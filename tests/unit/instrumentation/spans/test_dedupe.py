@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from sys import getsizeof
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from tidegauge.foreign_spans.dedupe import Interval, SeenModel, memory_of
+from tidegauge.foreign_spans.dedupe import Interval, SeenModel
 from tidegauge.foreign_spans.grouping import RecentModels
 from tidegauge.foreign_spans.span import ModelSpan
 
@@ -60,11 +57,3 @@ def test_of_all_that_were_seen_the_last_thousand_are_known() -> None:
     assert models.run_of(seen("one", start=100_000), 1) is not None
     models.clear()
     assert models.run_of(seen("one", start=100_000), 1) is None
-
-
-@pytest.mark.parametrize(
-    "given",
-    [{}, {"path": "a.py", "line": 7, "all": None}, {"edits": ["a", {"b": "c"}]}, {"a": {}}, "text"],
-)
-def test_arguments_take_what_their_parts_take(given: Any) -> None:
-    assert memory_of(given) == memory_of([given]) - getsizeof([given])
