@@ -285,16 +285,15 @@ class Identities:
         Raises:
             ValueError: the value is not comparable, or too large.
         """
-        kind = type(value)
-        if kind is str or kind is tuple:  # at every step
-            parts: Any = (value,) if kind is str else value
-            if len(parts) <= _MAX_PARTS:
-                for part in parts:
-                    if type(part) is not str or len(part) > MAX_IDENTITY:
-                        break
-                else:
-                    return value  # type: ignore[return-value]
-        if is_plain(value):
+        if type(value) is str and len(value) <= MAX_IDENTITY:
+            return value
+        if type(value) is tuple and len(value) <= _MAX_PARTS:  # of texts, as most are
+            for part in value:
+                if type(part) is not str or len(part) > MAX_IDENTITY:
+                    break
+            else:
+                return value
+        elif is_plain(value):
             return value  # type: ignore[return-value]
         if self._known is None:
             self._known = {}
