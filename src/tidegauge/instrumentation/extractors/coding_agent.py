@@ -109,8 +109,8 @@ class CodingAgent:
         if seen is None and not _edits(plain, command):
             return None
         # A call with its result: the same one again is no news.
-        told = f"{call.action}\0{text_of(given, keys=True)}\0{text_of(output)}"
-        news = (("done", text_digest(told)),)
+        shown = f"{call.action}\0{text_of(given, keys=True)}\0{text_of(output)}"
+        news = (("done", text_digest(shown)),)
         return Observation(achieved=news) if seen is None else seen._replace(achieved=news)
 
 

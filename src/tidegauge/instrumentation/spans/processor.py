@@ -1,10 +1,4 @@
-"""Spans of other instrumentations: OpenTelemetry GenAI, OpenInference, OpenLLMetry and others.
-
-The span processor makes runs and steps of them, as the SDK shows them.
-
->>> from tidegauge.instrumentation.spans import TidegaugeSpanProcessor
->>> processor = TidegaugeSpanProcessor(task_group="docs")  # provider.add_span_processor(processor)
-"""
+"""The span processor: from the spans of others, as the SDK shows them, to runs and steps."""
 
 from __future__ import annotations
 
