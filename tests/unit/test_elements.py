@@ -28,8 +28,8 @@ from tidegauge.receivers.decoding import (
     decode_logs_protobuf,
     decode_protobuf,
 )
+from tidegauge.receivers.inspection import decode_file
 from tidegauge.receivers.json_decoding import decode_json, decode_logs_json
-from tidegauge.receivers.span_files import decode_file
 from tidegauge.recordings.step_events import parse_line
 from tidegauge.values import elements as _elements
 from tidegauge.values.elements import (

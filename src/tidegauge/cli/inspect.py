@@ -57,7 +57,7 @@ def inspect(settings: InspectSettings) -> None:
         _listen(settings)
         return
     from tidegauge.receivers.decoding import READ_LIMITS, MalformedRequestError
-    from tidegauge.receivers.span_files import decode_file
+    from tidegauge.receivers.inspection import decode_file
     from tidegauge.values.elements import MOST_OF_A_FILE
 
     spans: list[SpanData] = []

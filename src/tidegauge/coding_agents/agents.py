@@ -5,21 +5,62 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from tidegauge.coding_agents.atif import ATIF
 from tidegauge.coding_agents.claude import CLAUDE
 from tidegauge.coding_agents.codex import CODEX
 from tidegauge.coding_agents.copilot import COPILOT
 from tidegauge.coding_agents.gemini import GEMINI
-from tidegauge.coding_agents.generic import GENERIC
 from tidegauge.coding_agents.inspect_logs import INSPECT
-from tidegauge.coding_agents.known_agent import HookSettings, KnownAgent, Sessions
+from tidegauge.coding_agents.known_agent import (
+    Hook,
+    HookAnswer,
+    HookEvent,
+    HookSettings,
+    KnownAgent,
+    Payload,
+    Sessions,
+)
 from tidegauge.coding_agents.mini_swe_agent import MINI_SWE_AGENT
 from tidegauge.coding_agents.opencode import OPENCODE
 from tidegauge.coding_agents.openhands import OPENHANDS
 from tidegauge.coding_agents.qwen import QWEN
 from tidegauge.coding_agents.session_files import first_records, read_object
+from tidegauge.coding_agents.session_transcript import text_in
+from tidegauge.events import ABSENT, CallResult
+
+_KINDS: Final = ("prompt", "call", "result", "end")
+
+
+def _read(payload: Payload) -> HookEvent | None:
+    """The event of any other agent, in a form that is ours; ``docs/watch.md`` documents it."""
+    session, kind = text_in(payload, "session"), payload.get("event")
+    if session is None or kind not in _KINDS:
+        return None
+    error: Any = payload.get("error")
+    return HookEvent(
+        kind,
+        session,
+        tool=text_in(payload, "tool") or "",
+        arguments=payload.get("arguments"),
+        call_id=text_in(payload, "call_id"),
+        result=CallResult(payload.get("result", ABSENT), error if type(error) is bool else None),
+        prompt=text_in(payload, "prompt"),
+        model=text_in(payload, "model"),
+        inner=text_in(payload, "sub_agent"),
+        agent=text_in(payload, "agent"),
+        reason=text_in(payload, "reason"),
+    )
+
+
+def _write(payload: Payload, answer: HookAnswer) -> Payload | None:
+    if payload.get("event") not in ("call", "result"):
+        return None
+    return {"action": answer.action, "message": answer.text}
+
+
+GENERIC: Final = KnownAgent("generic", "other agents", hook=Hook(_read, _write, stops=True))
 
 AGENTS: Final[Mapping[str, KnownAgent]] = MappingProxyType(
     {

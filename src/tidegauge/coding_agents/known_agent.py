@@ -229,6 +229,9 @@ def read_event(payload: Payload, *, result: CallResult) -> HookEvent | None:
     if session is None:
         return None
     model, inner = texts.get("model"), texts.get("agent_id")
+    arguments = payload.get("tool_input")
+    if type(arguments) is dict and "command" in arguments:
+        arguments = without_description(arguments)
     match texts.get("hook_event_name"):
         case "UserPromptSubmit":
             prompt = texts.get("prompt")
@@ -249,7 +252,7 @@ def read_event(payload: Payload, *, result: CallResult) -> HookEvent | None:
         kind,
         session,
         tool=texts.get("tool_name", ""),
-        arguments=without_description(payload.get("tool_input")),
+        arguments=arguments,
         call_id=texts.get("tool_use_id"),
         chosen_id=texts.get("tool_call_id") or texts.get("tool_use_id"),
         result=result,

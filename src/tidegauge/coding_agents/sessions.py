@@ -126,10 +126,6 @@ class _SessionRun:
         self.last_seen = 0.0
         self.open_ids: OrderedDict[tuple[str, ...], None] = OrderedDict()
 
-    def is_asked(self, event: HookEvent) -> bool:
-        """Whether it is what a prompt asks for, and has no call yet."""
-        return not self.calls and self.prompt == text_digest(event.prompt or "")
-
     def end(self, **ending: Any) -> None:
         """Report the rest of its steps, and its end."""
         try:
@@ -137,23 +133,6 @@ class _SessionRun:
             self.make_spans(ends=True)
         finally:
             self.recorded.end(**ending)
-
-    def began(self, event: HookEvent, call: TurnCall) -> None:
-        """A call began now."""
-        if self.recorded.calls_wanted:
-            self.timed[call] = _Timed(event.call_id, time.time_ns())
-            if len(self.timed) > _MAX_CALLS:
-                self.timed.popitem(last=False)
-        if self.tokens is not None:
-            self._spend(event, call, self.tokens)
-
-    def ended(self, event: HookEvent, call: TurnCall) -> None:
-        """A call ended now."""
-        if self.tokens is not None:
-            self._spend(event, call, self.tokens)
-        known = self.timed.get(call)
-        if known is not None:
-            self.timed[call] = known._replace(ended=time.time_ns())
 
     def make_spans(self, *, ends: bool = False) -> None:
         """Make the spans of calls whose step is known and that have ended, as the run may now."""
@@ -174,15 +153,13 @@ class _SessionRun:
                     ended=timed.ended,
                 )
 
-    def _spend(self, event: HookEvent, call: TurnCall, tokens: AnswerTokens) -> None:
+    def spend(self, event: HookEvent, call: TurnCall, tokens: AnswerTokens) -> None:
         """Add what the answer took that chose a call, if the step of the call is not issued."""
         if call in self.group:
             self.turns.add_tokens(tokens.take(event.chosen_id))
 
-    def find(self, event: HookEvent) -> str | None:
-        """The key of the open call that an event is about."""
-        if event.call_id is not None:
-            return event.call_id if event.call_id in self.open else None
+    def named(self, event: HookEvent) -> str | None:
+        """The key of the open call that the result of a call without an id belongs to."""
         named = [(key, call) for key, call in self.open.items() if call.name == event.tool]
         named = [one for one in named if one[1].turn is self.latest] or named
         same = (key for key, call in named if same_value(call.arguments, event.arguments))
@@ -268,7 +245,7 @@ class HookSessions:
         )
         self._opening = threading.Lock()
         self.counts = SessionCounts()
-        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._known: OrderedDict[tuple[str, ...], None] = OrderedDict()
 
     @guarded("hooks.receive", default=b"")
     def receive(self, agent_name: str, payload: bytes) -> bytes:
@@ -313,21 +290,25 @@ class HookSessions:
         """Take an event; returns the answer to it."""
         if event.agent is None:
             event = event._replace(agent=agent.name)
-        self._known[event.agent or "", event.session] = None
+        root = _root(event)
+        self._known[root[:2]] = None  # the agent and the session
         if len(self._known) > _MAX_SESSIONS:
             self._known.pop(next(iter(self._known)), None)
-        match event.kind:
-            case "prompt":
-                scope = self._runs.find(_root(event))
-                if scope is None or not scope.run.is_asked(event):
-                    self._end(event)
-                    self._open(agent, event)
-            case "end":
-                self._end(event)
-            case "call":
-                return self._call(agent, event)
-            case "result":
-                return self._result(agent, event)
+        kind = event.kind
+        if kind == "call":
+            return self._call(agent, event, root)
+        scope = self._runs.scopes.get(root)
+        run = None if scope is None else scope.run
+        if kind == "result":
+            return ALLOW if run is None else self._result(agent, event, run)
+        if run is not None:
+            again = kind == "prompt" and not run.calls  # if it asks for the same
+            if again and run.prompt == text_digest(event.prompt or ""):
+                return ALLOW
+            self._runs.close(run)
+            run.end(reason=event.reason)
+        if kind == "prompt":
+            self._open(agent, event, root)
         return ALLOW
 
     def is_reported(self, agent: str, session: str) -> bool:
@@ -349,16 +330,8 @@ class HookSessions:
         """End all runs."""
         self._runs.close_all()
 
-    def _find(self, agent: KnownAgent, event: HookEvent) -> _SessionRun:
-        """The session's run; a new one, if its prompt was not seen."""
-        with self._opening:
-            scope = self._runs.find(_root(event))
-            run = self._open(agent, event) if scope is None else scope.run
-        self._runs.seen(run)
-        return run
-
-    def _open(self, agent: KnownAgent, event: HookEvent) -> _SessionRun:
-        outer = self._runs.find(_root(event)[:2]) if event.inner is not None else None
+    def _open(self, agent: KnownAgent, event: HookEvent, root: tuple[str, ...]) -> _SessionRun:
+        outer = self._runs.find(root[:2]) if event.inner is not None else None
         started = RunStarted(
             run=new_run_id(),
             agent=event.agent or "",
@@ -375,51 +348,81 @@ class HookSessions:
         written = agent.sessions
         if self._tokens and written is not None and written.tokens and event.transcript is not None:
             tokens = AnswerTokens(Path(event.transcript), written.transcript)
-        run = _SessionRun(_root(event), recorded, tokens)
+        run = _SessionRun(root, recorded, tokens)
         run.prompt = text_digest(event.prompt or "")
         self._runs.open(RunScope(run))
         if event.inner is None:
             self.counts.began(recorded.event.agent, event.session)
         return run
 
-    def _end(self, event: HookEvent) -> None:
-        scope = self._runs.find(_root(event))
-        if scope is not None:
-            self._runs.close(scope.run)
-            scope.run.end(reason=event.reason)
-
-    def _call(self, agent: KnownAgent, event: HookEvent) -> HookAnswer:
-        run = self._find(agent, event)
+    def _call(self, agent: KnownAgent, event: HookEvent, root: tuple[str, ...]) -> HookAnswer:
+        with self._opening:
+            scope = self._runs.scopes.get(root)
+            # A session whose prompt was not seen has no run yet.
+            run = self._open(agent, event, root) if scope is None else scope.run
+        self._runs.seen(run)
+        try:
+            arguments = orjson.dumps(event.arguments, option=orjson.OPT_SORT_KEYS).decode()
+        except orjson.JSONEncodeError:  # too deep: all such calls of a tool
+            arguments = ""
+        # Whether the call was made before; it is for the engine to say whether it repeats another.
+        digest = text_digest(f"{event.tool}\0{arguments}")
         with run.changed:
-            digest = _digest(event)
             if event.call_id is not None and (run.refused is not None or event.call_id in run.open):
                 given = self._given(run, event, digest)
                 if given is not None:
                     return given
-            if run.recorded.decision.stop:
-                return self._refused(
-                    run, event.call_id, digest, _stop(agent, run.recorded.decision)
-                )
-            key, call, again = self._begin(run, event, digest)
-            if not (again and self._recorder.acts):
-                return ALLOW
-            run.asking.add(key)
-            run.changed.wait_for(lambda: call not in run.group, self._limits.beside_seconds)
-            if call in run.group:
-                asked = all(one.id in run.asking for one in run.group)
-                run.group = []
-                run.turns.issue_group(blockable=asked)
-                run.changed.notify_all()
-            run.asking.discard(key)
             decision = run.recorded.decision
-            if decision.stop:
-                run.open.pop(key, None)
-                return self._refused(run, key, digest, _stop(agent, decision))
-            if call.turn.blocked and call.turn.decision is not None:
-                run.open.pop(key, None)
-                return self._refused(
-                    run, key, digest, HookAnswer("refuse", _text(call.turn.decision))
-                )
+            if decision.action == "stop":
+                return self._refused(run, event.call_id, digest, _stop(agent, decision))
+            now = self._clock()
+            # The id of an open call: many models count from zero again in each answer.
+            lost = event.call_id is not None and run.open.pop(event.call_id, None) is not None
+            if lost or (run.group and now - run.begun > self._limits.round_seconds):
+                self._report_group(run)
+            run.begun = now
+            run.calls += 1
+            key = event.call_id or f"#{run.calls}"
+            place = (0, event.tool, digest)
+            call = run.turns.gather(event.tool, key, arguments=event.arguments, place=place)
+            if call not in run.group:
+                run.group.append(call)
+            if run.recorded.calls_wanted:
+                run.timed[call] = _Timed(event.call_id, time.time_ns())
+                if len(run.timed) > _MAX_CALLS:
+                    run.timed.popitem(last=False)
+            if run.tokens is not None:
+                run.spend(event, call, run.tokens)
+            run.open[key], run.latest = call, call.turn
+            while len(run.open) > _MAX_CALLS:
+                run.open.popitem(last=False)
+            again = digest in run.made
+            run.made[digest] = None
+            run.made.move_to_end(digest)
+            if len(run.made) > _MAX_CALLS:
+                run.made.popitem(last=False)
+            return self._asked(agent, run, call, digest) if again and self._recorder.acts else ALLOW
+
+    def _asked(
+        self, agent: KnownAgent, run: _SessionRun, call: TurnCall, digest: str
+    ) -> HookAnswer:
+        """The answer to a call that was made before: it waits for the calls beside it."""
+        key = str(call.id)
+        run.asking.add(key)
+        run.changed.wait_for(lambda: call not in run.group, self._limits.beside_seconds)
+        if call in run.group:
+            asked = all(one.id in run.asking for one in run.group)
+            run.group = []
+            run.turns.issue_group(blockable=asked)
+            run.changed.notify_all()
+        run.asking.discard(key)
+        decision = run.recorded.decision
+        if decision.stop:
+            run.open.pop(key, None)
+            return self._refused(run, key, digest, _stop(agent, decision))
+        if call.turn.blocked and call.turn.decision is not None:
+            run.open.pop(key, None)
+            return self._refused(run, key, digest, HookAnswer("refuse", _text(call.turn.decision)))
         return ALLOW
 
     def _refused(
@@ -442,31 +445,6 @@ class HookSessions:
             return None
         return last.answer if self._clock() - last.time <= self._limits.round_seconds else None
 
-    def _begin(self, run: _SessionRun, event: HookEvent, digest: str) -> tuple[str, TurnCall, bool]:
-        """A call begins: its key, the call, and whether it was made before."""
-        now = self._clock()
-        # The id of an open call: many models count from zero again in each answer.
-        lost = event.call_id is not None and run.open.pop(event.call_id, None) is not None
-        if lost or (run.group and now - run.begun > self._limits.round_seconds):
-            self._report_group(run)
-        run.begun = now
-        run.calls += 1
-        key = event.call_id or f"#{run.calls}"
-        place = (0, event.tool, digest)
-        call = run.turns.gather(event.tool, key, arguments=event.arguments, place=place)
-        if call not in run.group:
-            run.group.append(call)
-        run.began(event, call)
-        run.open[key], run.latest = call, call.turn
-        while len(run.open) > _MAX_CALLS:
-            run.open.popitem(last=False)
-        again = digest in run.made
-        run.made[digest] = None
-        run.made.move_to_end(digest)
-        if len(run.made) > _MAX_CALLS:
-            run.made.popitem(last=False)
-        return key, call, again
-
     def _report_group(self, run: _SessionRun) -> None:
         """The calls of a step are over, also those without a result."""
         run.group = []
@@ -475,28 +453,29 @@ class HookSessions:
             run.make_spans()
         run.changed.notify_all()
 
-    def _result(self, agent: KnownAgent, event: HookEvent) -> HookAnswer:
-        scope = self._runs.find(_root(event))
-        if scope is None:
-            return ALLOW
-        run = scope.run
+    def _result(self, agent: KnownAgent, event: HookEvent, run: _SessionRun) -> HookAnswer:
         self._runs.seen(run)
         with run.changed:
-            key = run.find(event)
-            if key is None:
+            key = run.named(event) if event.call_id is None else event.call_id
+            call = None if key is None else run.open.pop(key, None)
+            if call is None:
                 return ALLOW
-            call = run.open.pop(key)
-            run.ended(event, call)
+            if run.tokens is not None:
+                run.spend(event, call, run.tokens)
+            timed = run.timed.get(call)
+            if timed is not None:
+                run.timed[call] = timed._replace(ended=time.time_ns())
             run.turns.end(call, event.result)
-            if run.group and all(one.ended for one in run.group):
+            if run.group and all(one.result is not None for one in run.group):
                 self._report_group(run)
             elif run.timed:
                 run.make_spans()
-            decision = run.recorded.decision
-            if decision.stop:
+            recorded = run.recorded
+            decision = recorded.decision
+            if decision.action == "stop":
                 answer = _stop(agent, decision)
                 return answer if _stops(agent) else answer._replace(action="nudge")
-            nudge = run.nudge = run.recorded.take_nudge()
+            nudge = run.nudge = None if recorded.nudge is None else recorded.take_nudge()
             return ALLOW if nudge is None else HookAnswer("nudge", f"tidegauge: {_text(nudge)}")
 
 
@@ -524,15 +503,6 @@ def _read(agent_name: str, payload: bytes) -> tuple[KnownAgent, Payload, HookEve
 def _root(event: HookEvent) -> tuple[str, ...]:
     session = (event.agent or "", event.session)
     return session if event.inner is None else (*session, event.inner)
-
-
-def _digest(event: HookEvent) -> str:
-    """Whether a call was made before; it is for the engine to say whether it repeats another."""
-    try:
-        arguments = orjson.dumps(event.arguments, option=orjson.OPT_SORT_KEYS)
-    except orjson.JSONEncodeError:  # too deep: all such calls of a tool
-        arguments = b""
-    return text_digest(f"{event.tool}\0{arguments.decode()}")
 
 
 def _text(decision: Decision) -> str:

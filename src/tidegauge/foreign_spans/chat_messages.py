@@ -50,14 +50,14 @@ def messages(value: object) -> list[Mapping[str, Any]] | None:
         span_faults.repair("unreadable")
         return None
     found: list[Mapping[str, Any]] = []
-    for item in map(parsed, value):
+    for item in value if str not in map(type, value) else map(parsed, value):
         if isinstance(item, _LISTS):
             if len(item) == 2 and isinstance(item[0], str):
                 found.append({"role": item[0], "content": item[1]})
             else:
                 found += [_fields(one) for one in map(parsed, item) if type(one) is dict]
         elif type(item) is dict:
-            found.append(_fields(item))
+            found.append(item if _WRAPPERS.isdisjoint(item) else _fields(item))
     return found
 
 
@@ -127,8 +127,6 @@ def last_text(given: Sequence[Mapping[str, Any]]) -> object:
 
 def _fields(message: dict[str, Any]) -> Mapping[str, Any]:
     """The fields of a message, which LangChain's serializers wrap."""
-    if _WRAPPERS.isdisjoint(message):
-        return message
     for around in ("message", "content"):  # a choice, a generation or a candidate around it
         if type(message.get(around)) is dict:
             return _fields(message[around])
@@ -180,7 +178,9 @@ def _call(call: Mapping[str, Any]) -> ChosenCall | None:
         return None
     missing: Any = {} if given is call else ABSENT  # a function without arguments hides them
     arguments: Any = next((given[key] for key in _ARGUMENTS if key in given), missing)
-    return made(ChosenCall, (name, parsed(arguments), _first_id(call)))
+    if type(arguments) is str:
+        arguments = parsed(arguments)
+    return made(ChosenCall, (name, arguments, _first_id(call)))
 
 
 def _result(part: Mapping[str, Any]) -> tuple[str, CallResult] | None:

@@ -107,7 +107,7 @@ def convention_of(attributes: Attributes, scope: str = "") -> Convention | None:
     markers = MARKER_ATTRIBUTES.intersection(attributes)
     if not markers:
         return None
-    for one in CONVENTIONS if len(markers) > 1 else _BY_MARKER[next(iter(markers))]:
+    for one in CONVENTIONS:
         if one.scope in ("", scope) and not markers.isdisjoint(one.markers):
             return one
     return None
@@ -124,7 +124,15 @@ def read_span(span: SpanData) -> KnownSpan | None:
         return span.read.reading
     if span.scope == OUR_SCOPE:
         return None
-    convention = convention_of(span.attributes, span.scope)
+    attributes = span.attributes
+    markers = MARKER_ATTRIBUTES.intersection(attributes)
+    if len(markers) == 1:  # as most have
+        [marker] = markers
+        for one in _BY_MARKER[marker]:
+            if one.scope in ("", span.scope):
+                return one.read(span)
+        return None
+    convention = convention_of(attributes, span.scope) if markers else None
     return None if convention is None else convention.read(span)
 
 

@@ -306,10 +306,9 @@ class Grouping:
                 if run is None:
                     over = node.run is None and node.enclosing_run() is not None
                     unread = "late" if over else "no_run"
-                # Looked for once at a time: a receiver gets many spans together.
                 now = self._clock() if run is None else run.last_seen
                 if now != self._expired_at or len(self._runs) > self._max_runs:
-                    expired = self._take_expired()
+                    expired = self._take_expired(now)
             ended = node.run if node.run is not None and node.run.root is node else None
             if ended is not None and isinstance(reading, AgentSpan) and reading.early:
                 self._nodes[span.trace_id, span.span_id] = node
@@ -457,7 +456,31 @@ class Grouping:
                 child.run.handed_over = not in_tool and not run.hands_over()
             run = child.run
             tool = tool_around(inner, ())
-        if tool is None and not run.agent and reading.info.agent is not None:
+        inside = bool(inner)
+        taken = self._take_call(run, span, reading, seen, inside=inside, in_tool=tool is not None)
+        return (run if taken else None), tool is not None
+
+    def _take_call(
+        self,
+        run: ExternalRun,
+        span: SpanData,
+        reading: ModelSpan | ToolSpan,
+        seen: SeenModel | None,
+        *,
+        inside: bool = False,
+        in_tool: bool = False,
+    ) -> bool:
+        """Note a call of a run; ``False``: the run has ended.
+
+        Args:
+            run: the run.
+            span: the call's.
+            reading: what that is.
+            seen: what other spans are compared with, if it is a model call.
+            inside: whether there are spans between it and the root of the run.
+            in_tool: whether one of these is a tool call.
+        """
+        if not (in_tool or run.agent) and reading.info.agent is not None:
             # Its first calls did not show the name: tools of Mastra end before the model that
             # chose them does, and only the model's span names the agent.
             run.agent = run.called = reading.info.agent
@@ -476,13 +499,13 @@ class Grouping:
             self._models.add(seen, run, span.trace_id)
         if run.recorded.ended:
             self._late()
-            return None, False
-        if tool is None and seen is not None and seen.model.calls:
+            return False
+        if not in_tool and seen is not None and seen.model.calls:
             run.chose_until, run.chose_by = span.end, (seen.clock, span.scope)
-            run.direct = run.direct or not inner
-        elif not (inner or run.direct or run.turns.has_models) and isinstance(reading, ToolSpan):
+            run.direct = run.direct or not inside
+        elif not (inside or run.direct or run.turns.has_models) and isinstance(reading, ToolSpan):
             run.direct = True
-        return run, tool is not None
+        return True
 
     def _name(
         self, node: Node, span: SpanData, name: str | None, ended: ExternalRun | None
@@ -592,10 +615,13 @@ class Grouping:
         """The id of a new run."""
         return new_run_id()
 
-    def _take_expired(self) -> list[tuple[ExternalRun, str]]:
-        """Evict the runs that are idle for too long, and those that are too many."""
+    def _take_expired(self, now: float) -> list[tuple[ExternalRun, str]]:
+        """Evict the runs that are idle for too long, and those that are too many.
+
+        Ask once at a time, as long as they are not too many: a receiver gets many spans together.
+        """
         expired: list[tuple[ExternalRun, str]] = []
-        now = self._expired_at = self._clock()
+        self._expired_at = now
         while self._runs:
             run = next(iter(self._runs.values()))  # the one that was seen longest ago
             idle = now - run.last_seen > self._idle_seconds

@@ -198,7 +198,8 @@ class SpanTurns(TurnTracker):
                 self._count_tokens(shown.tokens, in_tool)
             else:
                 calls = self._chosen_calls(seen) if shown.calls else []
-                self._turn(shown.answers, seen)
+                if self._unchosen or self._open.turns:
+                    self._turn(shown.answers, seen)
                 if shown.tokens is not None:
                     self._tokens = (self._tokens or 0) + shown.tokens
                 self._has_models = True
@@ -212,7 +213,9 @@ class SpanTurns(TurnTracker):
                 elif not self._shows_calls:
                     self._show_calls()
                 if calls:
-                    self._open_chosen(calls, span.end, seen.clock)
+                    turn = self._open_turn(calls, span.end, seen.clock)
+                    if calls[-1].result is not None:  # all of its tools may have ended
+                        self._observe_ended(turn)
         self.send()
 
     def tool(self, span: SpanData, tool: ToolSpan, *, alone: bool = False) -> None:
@@ -390,12 +393,6 @@ class SpanTurns(TurnTracker):
             found.append(call)
         return found
 
-    def _open_chosen(self, calls: list[SpanCall], since: int, clock: str) -> None:
-        """The model chose these calls; all of their tools may have ended."""
-        turn = self._open_turn(calls, since, clock)
-        if calls[-1].result is not None:
-            self._observe_ended(turn)
-
     def _shown_already(self, seen: SeenModel, shown: ModelSpan, *, in_tool: bool) -> bool:
         """Whether another span has shown this model call; what it left out is taken."""
         one = self._scopes == {seen.scope} or self._shown_by_one(seen.scope)
@@ -415,8 +412,11 @@ class SpanTurns(TurnTracker):
                 self._models_size += seen.size - before.size
                 self._silent = None
                 self._show_calls()
-                if seen.model.calls:
-                    self._open_chosen(self._chosen_calls(seen), seen.when.end, seen.clock)
+                calls = self._chosen_calls(seen)
+                if calls:
+                    turn = self._open_turn(calls, seen.when.end, seen.clock)
+                    if calls[-1].result is not None:
+                        self._observe_ended(turn)
             return True
         models = self._models
         models.append(seen)
@@ -576,18 +576,27 @@ class SpanTurns(TurnTracker):
         for calls in turns:
             if calls:
                 since = min(call.when.start for call in calls if call.when is not None)
-                self._close(self._new_turn(calls, since, calls[0].clock))
+                self._open_turn(calls, since, calls[0].clock, ends=True)
 
-    def _open_turn(self, calls: list[SpanCall], since: int, clock: str) -> SpanTurn:
-        turn = self._new_turn(calls, since, clock)
-        for dropped in self._open.add(turn):
-            span_faults.drop("too_many", len(dropped.calls))
-        return turn
+    def _open_turn(
+        self, calls: list[SpanCall], since: int, clock: str, *, ends: bool = False
+    ) -> SpanTurn:
+        """A new turn, which is issued now.
 
-    def _new_turn(self, calls: list[SpanCall], since: int, clock: str) -> SpanTurn:
+        Args:
+            calls: its calls.
+            since: when it was chosen, in nanoseconds.
+            clock: the clock of that time.
+            ends: whether it is over, too.
+        """
         turn = SpanTurn(calls, since, clock)
         turn.spent, self._tokens = self._tokens, None
         self._reports.append(partial(self._issue, turn))
+        if ends:
+            self._close(turn)
+        else:
+            for dropped in self._open.add(turn):
+                span_faults.drop("too_many", len(dropped.calls))
         return turn
 
     def _observe_ended(self, turn: SpanTurn) -> None:
@@ -606,9 +615,8 @@ class SpanTurns(TurnTracker):
         if not turn.observed:
             self._reports.append(partial(self._observe, turn))
             one, recent = cast("SpanTurn", turn), self._recent
-            one.size, one.remembered = 0, True
-            for call in one.calls:
-                one.size += memory_of(call.arguments)
+            one.remembered = True
+            one.size = sum([memory_of(call.arguments) for call in one.calls])
             recent.append(one)
             self._recent_size += one.size
             while len(recent) > _MAX_RECENT or (
@@ -662,7 +670,23 @@ class SpanTurns(TurnTracker):
     def _observe(self, turn: Turn) -> Decision:
         one = cast("SpanTurn", turn)
         try:
-            return self._report_result(one)
+            refused = sum([call.refused for call in one.calls])
+            if refused:
+                self._recorded.refused(refused)
+            if refused == len(one.calls):
+                return GO_ON  # there is no result
+            if one.postponed:
+                one.calls = [call for call in one.calls if not call.refused]
+                super()._issue(one)
+            if one.step is None:
+                return GO_ON
+            shown = [call.when for call in one.calls if call.when is not None]
+            one.seconds = math.nan  # not known: our own clock would measure when spans arrive
+            if shown and all(when.start <= when.end for when in shown):
+                seconds = (max([when.end for when in shown]) - one.since) / 1e9
+                if seconds >= 0:
+                    one.seconds = seconds
+            return super()._observe(one)
         finally:
             for call in one.calls:  # all that matters from now on is that there is a result
                 if call.result is not None:
@@ -670,25 +694,6 @@ class SpanTurns(TurnTracker):
             one.handed_on = True
             if not one.remembered:
                 one.calls = []  # they refer to it: so it is freed at once, by no collector
-
-    def _report_result(self, one: SpanTurn) -> Decision:
-        refused = sum([call.refused for call in one.calls])
-        if refused:
-            self._recorded.refused(refused)
-        if refused == len(one.calls):
-            return GO_ON  # there is no result
-        if one.postponed:
-            one.calls = [call for call in one.calls if not call.refused]
-            super()._issue(one)
-        if one.step is None:
-            return GO_ON
-        shown = [call.when for call in one.calls if call.when is not None]
-        one.seconds = math.nan  # not known: our own clock would measure when spans arrive
-        if shown and all(when.start <= when.end for when in shown):
-            seconds = (max([when.end for when in shown]) - one.since) / 1e9
-            if seconds >= 0:
-                one.seconds = seconds
-        return super()._observe(one)
 
 
 def _is_hand_off(turns: Sequence[SpanTurn]) -> bool:

@@ -11,6 +11,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from math import inf
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -37,16 +38,17 @@ from tidegauge.receivers.trace_state import (
     HeldSpans,
     OpenTrace,
     PendingCall,
-    PendingCalls,
     SleepingTrace,
     SleepingTraces,
     order,
 )
 from tidegauge.runs.current import get_recorder
 from tidegauge.runs.recorder import Recorder
-from tidegauge.safety.guard import guarded, log
+from tidegauge.safety.guard import guarded, log, passes
 
 _MAX_FINISHED: Final = 50_000
+_MAX_PENDING: Final = 1_000
+"""Limit of the calls that wait for one span."""
 
 # What these take, about: a trace, each of its spans, one that has ended.
 _TRACE_BYTES: Final = 3_000
@@ -133,7 +135,7 @@ class Assembly:
             idle_seconds=limits.idle_seconds,
             orphan_seconds=limits.orphan_seconds,
             across_traces=across_traces,
-            clock=lambda: self._now,
+            clock=partial(getattr, self, "_now"),
         )
         self.duplicates = 0
         self.emit_until: float | None = None
@@ -147,7 +149,7 @@ class Assembly:
         self._remembered = 0
         self._chosen_bytes = 0
         self._warned = False
-        self._pending = PendingCalls(limits.pending_bytes)
+        self._pending_bytes = 0
 
     def __len__(self) -> int:
         """The number of open traces."""
@@ -168,7 +170,7 @@ class Assembly:
         """Bytes of memory that the open traces and runs take, about, without the held spans."""
         of_traces = _TRACE_BYTES * len(self._traces) + _SPAN_BYTES * self._remembered
         of_traces += self._chosen_bytes + _FINISHED_BYTES * len(self._finished)
-        return of_traces + self._spans.held_bytes + self._pending.size + self._events.size
+        return of_traces + self._spans.held_bytes + self._pending_bytes + self._events.size
 
     @property
     def names(self) -> AgentNames:
@@ -234,7 +236,10 @@ class Assembly:
                     "trace": trace,
                     "held": held,
                     "events": events,
-                    "pending": self._pending.saved(trace_id),
+                    "pending": {
+                        awaited: [call.span for call in calls]
+                        for awaited, calls in (trace.pending if trace else {}).items()
+                    },
                     "spans": spans,
                 }
             ),
@@ -299,9 +304,13 @@ class Assembly:
             self._traces[trace_id] = trace
             self._remembered += len(trace.parents)
             self._chosen_bytes += trace.chosen_bytes
+            for awaited, spans in held["pending"].items():
+                for span in spans:
+                    reading = read_span(span)
+                    if reading is not None:
+                        self._let_wait(trace, awaited, PendingCall(span, reading))
         self._held.load(trace_id, held["held"])
         self._events.load(trace_id, held["events"])
-        self._pending.load(trace_id, held["pending"])
         self._spans.load(trace_id, held["spans"])
 
     def _wake_idle(self, now: float) -> None:
@@ -396,9 +405,9 @@ class Assembly:
         """
         self.wake(inf)
         self._emit_all(self._held.take_all())
-        for trace_id in tuple(self._traces):
+        for trace_id, trace in tuple(self._traces.items()):
             if self.emit_until is not None and time.monotonic() > self.emit_until:
-                self.not_emitted += len(self._pending.pop_all(trace_id))
+                self.not_emitted += len(self._take_pending(trace, *trace.pending))
             self._drop(trace_id)
         for trace_id, events in self._events.expire(inf):
             self._lose(trace_id, "no_span", events)
@@ -448,7 +457,11 @@ class Assembly:
             else:
                 trace.waiting.discard(span_id)
                 if span_id in trace.awaited or not MARKER_ATTRIBUTES.isdisjoint(span.attributes):
-                    self._emit_known(trace, span)
+                    try:
+                        self._emit_known(trace, span)
+                    except Exception as error:  # the next ones go on
+                        if passes("otlp.assembly", error):
+                            raise
         for trace_id in trace_ids:
             if trace_id in self._finished and trace_id in self._traces:
                 self._forget(trace_id)
@@ -486,17 +499,20 @@ class Assembly:
                 ordered.append((until, span))
         return [span for _, span in sorted(ordered, key=itemgetter(0))]
 
-    @guarded("otlp.assembly", default=None)
     def _emit_known(self, trace: OpenTrace, span: SpanData) -> None:
         """Emit a span if it is a call, or one that is known to be around others."""
         reading = read_span(span)
-        if isinstance(reading, Announcement):
+        if isinstance(reading, CALLS):
+            if isinstance(reading, ToolSpan):
+                trace.tools.add(span.span_id)
+            elif reading.calls:
+                self._chosen_bytes += trace.choose(reading)
+            if not trace.pending and self._spans.take(span, reading):
+                trace.awaited.discard(span.span_id)
+                return
+        elif isinstance(reading, Announcement):
             self._announce(trace, span, reading)
             return
-        if isinstance(reading, ModelSpan):
-            self._chosen_bytes += trace.choose(reading)
-        elif isinstance(reading, ToolSpan):
-            trace.tools.add(span.span_id)
         elif self._spans.node(span.trace_id, span.span_id) is None:
             if isinstance(reading, AgentSpan) and not (trace.tools or trace.chosen or trace.roots):
                 self._spans.end_alone(span, reading)
@@ -511,7 +527,7 @@ class Assembly:
             if span_id is not None:
                 trace.awaited.add(span_id)
         self._spans.announce(span, announced)
-        for before in self._pending.pop(span.trace_id, announced.span_id):
+        for before in self._take_pending(trace, announced.span_id):
             self._emit(trace, *before)
 
     @guarded("otlp.assembly", default=None)
@@ -535,20 +551,18 @@ class Assembly:
         node, run, awaited = self._spans.resolve(span, trace.parents, trace.waiting)
         if awaited is not None:
             trace.awaited.add(awaited)
-        pending: Sequence[PendingCall] = ()
-        if span.trace_id in self._pending.calls:
-            pending = self._pending.pop(span.trace_id, span.span_id)
+        pending = self._take_pending(trace, span.span_id) if trace.pending else ()
         outer = None
         for before in pending:
             if outer is not None and isinstance(before.reading, AgentSpan):
-                self._pending.add(outer, before, always=True)  # it ends after its calls
+                self._let_wait(trace, outer, before)  # it ends after its calls
             else:
                 outer = self._emit(trace, *before) or outer
         if pending:  # which may have opened a run in this span
             run = node.run
             self._spans.resolve(span, trace.parents, trace.waiting)
         if run is not None and run.root is not None and run.root is not node:
-            for before in self._pending.pop(span.trace_id, run.root.span_id):
+            for before in self._take_pending(trace, run.root.span_id):
                 self._emit(trace, *before)  # the span that they wait for is the root now
         if not final:
             if isinstance(reading, CALLS):
@@ -558,21 +572,21 @@ class Assembly:
                 else:
                     outer = None  # nothing is between it and its run
             elif outer is not None and isinstance(reading, AgentSpan):
-                self._pending.add(outer, PendingCall(span, reading), always=True)
+                self._let_wait(trace, outer, PendingCall(span, reading))
             if outer is not None:
                 return outer
         shows = isinstance(reading, ModelSpan) and reading.calls is not None
-        if shows and span.trace_id in self._pending.calls:
-            for awaited in self._pending.awaited(span.trace_id):
+        if shows and trace.pending:
+            for awaited in tuple(trace.pending):
                 if self._spans.is_over(span, awaited):
-                    for before in self._pending.pop(span.trace_id, awaited):
+                    for before in self._take_pending(trace, awaited):
                         self._emit(trace, *before, final=True)
         run = node.run
         if run is not None and run.root is node:
             trace.roots.add(span.span_id)  # before the runs that end with it
         if run is not None and run.root is node and run.around is None:
             heir = self._spans.heir(run, span.trace_id)
-            for before in self._pending.pop(span.trace_id, heir.span_id) if heir else ():
+            for before in self._take_pending(trace, heir.span_id) if heir else ():
                 self._emit(trace, *before, final=True)
             self._emit_pending(span.trace_id, trace, run)
         if run is not None and run.root is node:
@@ -596,11 +610,14 @@ class Assembly:
             if waits:
                 break
             released.add(parent.span_id)
-            for before in self._pending.pop(span.trace_id, parent.span_id):
+            for before in self._take_pending(trace, parent.span_id):
                 self._emit(trace, *before, final=True)
-        if self._pending.add(parent.span_id, PendingCall(span, reading)):
-            surplus = self._pending.surplus(span.trace_id, parent.span_id)
-            if surplus is not None:
+        if self._pending_bytes + span.size <= self._limits.pending_bytes:
+            self._let_wait(trace, parent.span_id, PendingCall(span, reading))
+            calls = trace.pending[parent.span_id]
+            if len(calls) > _MAX_PENDING:
+                surplus = calls.pop(0)
+                self._pending_bytes -= surplus.span.size
                 span_faults.repair("pending_parent")
                 self._emit(trace, *surplus, final=True)
             return parent.span_id
@@ -612,14 +629,26 @@ class Assembly:
         self, trace_id: int, trace: OpenTrace, ending: ExternalRun | None = None
     ) -> None:
         """Emit the calls of a trace that wait; if a run ends, those that may be inside it."""
-        pending = [
-            call
-            for awaited in self._pending.awaited(trace_id)
+        if not trace.pending:
+            return
+        over = [
+            awaited
+            for awaited in trace.pending
             if ending is None or not self._spans.outlives(trace_id, awaited, ending)
-            for call in self._pending.pop(trace_id, awaited)
         ]
-        for span, reading in sorted(pending, key=lambda each: order(each.span)):
-            self._emit(trace, span, reading, final=True)
+        for call in sorted(self._take_pending(trace, *over), key=lambda each: order(each.span)):
+            self._emit(trace, *call, final=True)
+
+    def _let_wait(self, trace: OpenTrace, awaited: int, call: PendingCall) -> None:
+        """Let a call wait for a span around it."""
+        self._pending_bytes += call.span.size
+        trace.pending.setdefault(awaited, []).append(call)
+
+    def _take_pending(self, trace: OpenTrace, *awaited: int) -> Sequence[PendingCall]:
+        """Take out the calls that wait for these spans, in order."""
+        calls = [call for each in awaited for call in trace.pending.pop(each, ())]
+        self._pending_bytes -= sum([call.span.size for call in calls])
+        return calls
 
     def _make_room(self) -> None:
         limits = self._limits
@@ -658,7 +687,7 @@ class Assembly:
         span_faults.drop_contents("no_span", self._events.drop(trace_id))
         self._remembered -= len(trace.parents)
         self._chosen_bytes -= trace.chosen_bytes
-        self._pending.pop_all(trace_id)
+        self._take_pending(trace, *trace.pending)
         for span_id in trace.awaited:
             self._spans.forget(trace_id, span_id)
         self._spans.forget_trace(trace_id)

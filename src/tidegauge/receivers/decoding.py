@@ -427,14 +427,34 @@ def _span(raw: bytes, scope: str, resource: Attributes, reading: Reading) -> Spa
     trace_number, span_number = int.from_bytes(trace_id), int.from_bytes(span_id)
     if not (trace_number and span_number):
         return None
-    status = span.status
+    given, limits, status = span.attributes, reading.limits, span.status
+    names = tuple(given)
+    attributes = _NOT_READ if names else _NOTHING
+    kind = (_kind_of if len(raw) <= _MAX_REMEMBERED else _kind_of.__wrapped__)(names)
+    if kind == "alike":
+        span_faults.unread(scope, "unknown_convention")
+    if kind == "read" or limits.unread:
+        count, most = len(names), limits.text
+        if count > limits.attributes:  # in their order, which a map does not keep
+            attributes = _attributes(Span.FromString(raw).attributes, reading)
+        else:
+            reading.take(count)
+            attributes = {
+                name: (value := given[name]).string_value[:most]
+                or value.int_value
+                or _value(value, reading, 0)
+                for name in names
+            }
+        cut = count > limits.attributes or (len(raw) > most and _is_cut(given, limits))
+        if kind == "read" and cut:
+            span_faults.repair("cut")
     fields = (
         trace_number,
         span_number,
         int.from_bytes(parent_id) or None,
         span.name,
         scope,
-        _span_attributes(span.attributes, raw, scope, reading),
+        attributes,
         span.start_time_unix_nano,
         span.end_time_unix_nano,
         status.code == 2,
@@ -447,32 +467,6 @@ def _span(raw: bytes, scope: str, resource: Attributes, reading: Reading) -> Spa
         False,
     )
     return made(SpanData, fields)
-
-
-def _span_attributes(given: Any, raw: bytes, scope: str, reading: Reading) -> Attributes:
-    """The attributes of a span of these bytes, if it has a marker attribute."""
-    names, limits = tuple(given), reading.limits
-    kind = (_kind_of if len(raw) <= _MAX_REMEMBERED else _kind_of.__wrapped__)(names)
-    if kind == "alike":
-        span_faults.unread(scope, "unknown_convention")
-    if kind != "read" and not limits.unread:
-        return _NOT_READ if names else _NOTHING
-    if len(names) > limits.attributes:  # in their order, which a map does not keep
-        found = _attributes(Span.FromString(raw).attributes, reading)
-    else:
-        reading.take(len(names))
-        most = limits.text
-        found = {
-            name: (value := given[name]).string_value[:most]
-            or value.int_value
-            or _value(value, reading, 0)
-            for name in names
-        }
-    if kind == "read" and (
-        len(names) > limits.attributes or (len(raw) > limits.text and _is_cut(given, limits))
-    ):
-        span_faults.repair("cut")
-    return found
 
 
 @lru_cache(1_000)

@@ -19,7 +19,6 @@ from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from tidegauge._span_faults import span_faults
-from tidegauge.foreign_spans.convention_reader import read_span
 from tidegauge.foreign_spans.external_run import MAX_DEPTH, ExternalRun
 from tidegauge.foreign_spans.span import (
     AgentSpan,
@@ -317,6 +316,13 @@ def _climb(
     return above, in_tool
 
 
+class PendingCall(NamedTuple):
+    """A call, or an agent around calls, that waits for a span around it, and what it shows."""
+
+    span: SpanData
+    reading: KnownSpan
+
+
 _MAX_CHOSEN: Final = 1_000
 """Limit of the remembered ids of calls that models have chosen."""
 
@@ -332,7 +338,7 @@ class OpenTrace:
 
     __slots__ = (
         *("awaited", "chosen", "chosen_bytes", "clocks", "last_seen", "parentless", "parents"),
-        *("roots", "tools", "waiting"),
+        *("pending", "roots", "tools", "waiting"),
     )
 
     def __init__(self) -> None:
@@ -343,6 +349,8 @@ class OpenTrace:
         self.awaited: set[int] = set()  # ids of parents that were not emitted yet
         self.clocks: set[str] = set()  # of its spans; two at most
         self.parentless = ParentlessRuns()
+        # By the span that decides about their run, which has not arrived; no list is empty.
+        self.pending: dict[int, list[PendingCall]] = {}
         self.roots: set[int] = set()  # ids of those that were roots of runs
         self.tools: set[int] = set()  # ids of those that are tools
         self.last_seen = 0.0
@@ -406,92 +414,6 @@ class OpenTrace:
     def _cut(self, span: SpanData) -> SpanData:
         self.parents[span.span_id] = None
         return span._replace(parent_id=None)
-
-
-_MAX_PENDING: Final = 1_000
-"""Limit of the calls that wait for one span."""
-
-
-class PendingCall(NamedTuple):
-    """A call, or an agent around calls, that waits, and what it shows."""
-
-    span: SpanData
-    reading: KnownSpan
-
-
-class PendingCalls:
-    """The calls of all traces that wait for a span around them, which decides about their run.
-
-    The agents around them wait with them.
-
-    Attributes:
-        calls: by the trace and the span that they wait for; no trace has none.
-
-    >>> from tidegauge.foreign_spans.span import ModelSpan
-    >>> pending = PendingCalls(max_bytes=100)
-    >>> call = PendingCall(SpanData(1, 2, 3, "chat", "any", {}, 0, 1, size=99), ModelSpan())
-    >>> pending.add(3, call), pending.add(3, call)
-    (True, False)
-    """
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._bytes = 0
-        self.calls: dict[int, dict[int, list[PendingCall]]] = {}  # by trace and awaited span
-
-    @property
-    def size(self) -> int:
-        """Bytes of memory that they take, about."""
-        return self._bytes
-
-    def add(self, awaited: int, call: PendingCall, *, always: bool = False) -> bool:
-        """Let a call wait for a span; ``False``: there is no room."""
-        if not always and self._bytes + call.span.size > self._max_bytes:
-            return False
-        self._bytes += call.span.size
-        self.calls.setdefault(call.span.trace_id, {}).setdefault(awaited, []).append(call)
-        return True
-
-    def surplus(self, trace_id: int, awaited: int) -> PendingCall | None:
-        """The oldest call that waits for this span, if there are too many; it waits no longer."""
-        calls = self.calls.get(trace_id, {}).get(awaited, [])
-        if len(calls) <= _MAX_PENDING:
-            return None
-        call = calls.pop(0)
-        self._bytes -= call.span.size
-        return call
-
-    def pop(self, trace_id: int, awaited: int) -> list[PendingCall]:
-        """Take out the calls that wait for this span, in order."""
-        of_trace = self.calls.get(trace_id)
-        if of_trace is None:
-            return []
-        calls = of_trace.pop(awaited, [])
-        if calls and not of_trace:
-            del self.calls[trace_id]
-        self._bytes -= sum([call.span.size for call in calls])
-        return calls
-
-    def pop_all(self, trace_id: int) -> list[PendingCall]:
-        """Take out the calls of a trace."""
-        return [call for awaited in self.awaited(trace_id) for call in self.pop(trace_id, awaited)]
-
-    def awaited(self, trace_id: int) -> list[int]:
-        """The ids of the spans of a trace that calls wait for."""
-        return list(self.calls.get(trace_id, ()))
-
-    def saved(self, trace_id: int) -> dict[int, list[SpanData]]:
-        """The spans of a trace that wait, by what they wait for, for :meth:`load`."""
-        of_trace = self.calls.get(trace_id, {})
-        return {awaited: [call.span for call in calls] for awaited, calls in of_trace.items()}
-
-    def load(self, trace_id: int, saved: Mapping[int, Iterable[SpanData]]) -> None:
-        """Let spans wait that have waited in another process."""
-        for awaited, spans in saved.items():
-            for span in spans:
-                reading = read_span(span)
-                if reading is not None:
-                    self.add(awaited, PendingCall(span, reading), always=True)
 
 
 class SleepingTrace(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import orjson
 
-from tidegauge.values.elements import MOST, check_json
+from tidegauge.values.elements import FREE, MOST, check_json
 
 _DIGITS: Final = bytes.maketrans(b"123456789", b"0" * 9)
 _MANY: Final = b"0" * 19
@@ -29,7 +29,8 @@ def bounded_json(text: bytes | str, most: int = MOST) -> Any:
     {'q': [1]}
     """
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    check_json(raw, most)
+    if len(raw) > FREE:
+        check_json(raw, most)
     return orjson.loads(raw)
 
 

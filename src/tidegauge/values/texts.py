@@ -285,7 +285,15 @@ class Identities:
         Raises:
             ValueError: the value is not comparable, or too large.
         """
-        if is_plain(value):
+        if type(value) is str and len(value) <= MAX_IDENTITY:
+            return value
+        if type(value) is tuple and len(value) <= _MAX_PARTS:  # of texts, as most are
+            for part in value:
+                if type(part) is not str or len(part) > MAX_IDENTITY:
+                    break
+            else:
+                return value
+        elif is_plain(value):
             return value  # type: ignore[return-value]
         if self._known is None:
             self._known = {}

@@ -285,11 +285,11 @@ def test_each_span_is_kept_for_as_long_as_another_may_overtake_it(live, monkeypa
     root = story.open()
     first, between, last = story.model(root, "look"), story.tool(root, "look"), story.model(root)
     received: list[int] = []
-    end = live.assembly._spans.end
+    emit = live.assembly._emit_known
     monkeypatch.setattr(
-        live.assembly._spans,
-        "end",
-        lambda span, *rest, **named: (received.append(span.span_id), end(span, *rest, **named)),  # type: ignore[func-returns-value]
+        live.assembly,
+        "_emit_known",
+        lambda trace, span: (received.append(span.span_id), emit(trace, span)),  # type: ignore[func-returns-value]
     )
     live.assembly.take([first], now=0.0)
     live.assembly.take([last], now=0.4)
@@ -576,4 +576,4 @@ def test_spans_that_make_no_sense_break_nothing(data) -> None:
         for now, some in enumerate((spans[:cut], spans[cut:])):
             assembly.take([span._replace(size=7) for span in some], now=0.3 * now)
         assembly.close()
-        assert (assembly.arrived_bytes, assembly._pending._bytes) == (0, 0)
+        assert (assembly.arrived_bytes, assembly._pending_bytes) == (0, 0)

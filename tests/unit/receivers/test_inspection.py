@@ -13,8 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tidegauge._span_faults import span_faults
 from tidegauge.foreign_spans.span import SpanData
 from tidegauge.receivers.decoding import MalformedRequestError
-from tidegauge.receivers.inspection import InspectedTrace, inspect_spans
-from tidegauge.receivers.span_files import decode_file
+from tidegauge.receivers.inspection import InspectedTrace, decode_file, inspect_spans
 
 AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "helper"}
 TOOL = {

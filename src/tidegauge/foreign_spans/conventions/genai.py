@@ -108,7 +108,7 @@ def _tool(span: SpanData) -> ToolSpan:
     fields = (
         run_info(attributes),
         (text(tool) if type(tool) is not str else tool) or span.name.removeprefix("execute_tool "),
-        parsed(arguments),
+        parsed(arguments) if type(arguments) is str else arguments,
         text(call_id) if type(call_id) is not str else call_id or None,
         tool_result(span, result) if span.failed else made(CallResult, (result, False)),
         span.failed and not control_flow(span),
@@ -119,7 +119,8 @@ def _tool(span: SpanData) -> ToolSpan:
 def read_model(span: SpanData) -> ModelSpan:
     """A model call: its tool calls, its tokens, and the answers that it was shown."""
     attributes = with_details(span) if span.events else span.attributes
-    shown, said = messages(attributes.get(_INPUT)) or (), messages(attributes.get(_OUTPUT))
+    given, said = attributes.get(_INPUT), messages(attributes.get(_OUTPUT))
+    shown = (messages(given) or ()) if given is not None else ()
     calls = None
     if said is not None:
         calls = tuple(calls_in(said))
@@ -143,8 +144,8 @@ def run_info(attributes: Attributes, task: str | None = None) -> RunInfo:
     agent = attributes.get("gen_ai.agent.name")
     conversation = attributes.get("gen_ai.conversation.id")
     fields = (
-        None if agent is None else text(agent),
-        None if conversation is None else text(conversation),
+        agent if agent is None or (type(agent) is str and agent) else text(agent),
+        conversation if conversation is None else text(conversation),
         task,
         _NO_LABELS if LABEL_KEYS.isdisjoint(attributes) else labels(attributes),
     )

@@ -16,7 +16,9 @@ from typing import Any, Final
 from tidegauge.events import ABSENT, Call, CallResult, Identity, Reach
 from tidegauge.instrumentation.extractors.contents import (
     TEXT_LIMIT,
+    Arguments,
     arguments_of,
+    body_of,
     first_text,
     text_of,
 )
@@ -24,7 +26,7 @@ from tidegauge.instrumentation.extractors.files import Files
 from tidegauge.instrumentation.extractors.shell import changes_files, runs_tests
 from tidegauge.instrumentation.extractors.shell_output import printed
 from tidegauge.instrumentation.extractors.tests_passed import share_passed
-from tidegauge.instrumentation.extractors.todo_list import TodoList
+from tidegauge.instrumentation.extractors.todo_list import LIST_NAMES, TodoList
 from tidegauge.runs.extraction import Observation
 from tidegauge.values.safe_reading import text_digest
 
@@ -37,6 +39,7 @@ _EDIT_ARGUMENTS: Final = frozenset(
     {"content", "edits", "file_text", "new_source", "new_str", "new_string", "newString"}
 )
 _PATCHES: Final = ("patchText", "patch", "input", *_COMMANDS)
+_IN_OTHER_FORM: Final = frozenset({*_PATCHES, "__arg1"})
 _PATCH: Final = "*** Begin Patch"
 _PATCHED: Final = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (\S.{0,399})$", re.MULTILINE)
 _TASK_NUMBER: Final = re.compile(r"Task #(\w{1,40})\b")
@@ -77,47 +80,68 @@ class CodingAgent:
 
     def uses(self, call: Call) -> Iterable[Identity]:
         """The file or folder of the call."""
-        return self._files.uses(_in_one_form(call, arguments_of(call)))
+        return self._files.used(*_in_one_form(call, arguments_of(call)))
 
     def observe(self, call: Call, result: CallResult) -> Observation | None:
         """Where the call stands, what it shows, and what is done."""
         if result.outcome is ABSENT:
             return None
-        arguments = arguments_of(call)
-        plain = _in_one_form(call, arguments)
+        given = arguments_of(call)
+        plain, arguments = _in_one_form(call, given)
         output = printed(result.outcome)
-        if _ran_tests(plain):
+        command = _shell_command(plain)
+        ran_tests = call.action.lower() in _TEST_TOOLS if command is None else runs_tests(command)
+        if ran_tests:
             share = share_passed(text_of(output))
             if share is not None:
                 return Observation(progress=share)
         if result.error:
             return None
-        if isinstance(arguments, Mapping):  # text is a command or a patch
+        if isinstance(given, Mapping):  # text is a command or a patch
             tasks = None
             if call.action in ("TaskCreate", "TaskUpdate"):
-                tasks = _numbered_task(call.action, arguments, output)
-            tasks = tasks or _TODO_LIST.observe(call, result)
+                tasks = _numbered_task(call.action, given, output)
+            if tasks is None and not LIST_NAMES.isdisjoint(given):
+                tasks = _TODO_LIST.observe(call, result)
             if tasks is not None:
                 return tasks
-        seen = self._files.observe(plain, CallResult(output))
-        if seen is None and not _edits(plain):
+        seen = self._files.shown(plain, arguments, body_of(output))
+        if seen is None and not _edits(plain, command):
             return None
-        news = (_news(call.action, arguments, output),)
+        # A call with its result: the same one again is no news.
+        shown = f"{call.action}\0{text_of(given, keys=True)}\0{text_of(output)}"
+        news = (("done", text_digest(shown)),)
         return Observation(achieved=news) if seen is None else seen._replace(achieved=news)
 
 
 _TODO_LIST: Final = TodoList()
 
 
-def _in_one_form(call: Call, given: Mapping[str, object] | str) -> Call:
-    """The call with its command as ``command``, its patch as ``path`` and ``content``."""
+def _in_one_form(call: Call, given: Arguments) -> tuple[Call, Arguments]:
+    """The call with its command as ``command``, its patch as ``path`` and ``content``.
+
+    Args:
+        call: the call.
+        given: its arguments.
+
+    Returns:
+        The call, and its arguments as :func:`arguments_of` reads them.
+    """
+    listed = call.action.lower() in _LISTING_TOOLS
+    if not listed and isinstance(given, Mapping) and _IN_OTHER_FORM.isdisjoint(given):
+        return (call if given is call.arguments else call._replace(arguments=given)), given
+    plain = _rewritten(call, given, listed=listed)
+    return plain, arguments_of(plain)
+
+
+def _rewritten(call: Call, given: Arguments, *, listed: bool) -> Call:
     patch = first_text(given, _PATCHES, fits=lambda text: _PATCH in text)
     if patch is not None:
         paths = _PATCHED.findall(patch[:TEXT_LIMIT])
         return call._replace(arguments={"path": paths[-1] if paths else "", "content": patch})
     if isinstance(given, str):
         return call
-    if call.action.lower() in _LISTING_TOOLS:
+    if listed:
         return call._replace(arguments={"directory": first_text(given, _PATHS) or "."})
     command = _command(given)
     if command is None or first_text(given, ("path",)) is not None:  # an editor has both
@@ -144,33 +168,20 @@ def _command(arguments: Mapping[str, object]) -> str | None:
 def _shell_command(call: Call) -> str | None:
     """The command of a call in one form."""
     arguments = call.arguments
-    if isinstance(arguments, str):
-        return arguments
-    return first_text(arguments, ("command",)) if isinstance(arguments, Mapping) else None
+    if isinstance(arguments, Mapping):
+        arguments = arguments.get("command")
+        return arguments if isinstance(arguments, str) and arguments else None
+    return arguments if isinstance(arguments, str) else None
 
 
-def _ran_tests(call: Call) -> bool:
-    command = _shell_command(call)
-    if command is None:
-        return call.action.lower() in _TEST_TOOLS
-    return runs_tests(command)
-
-
-def _edits(call: Call) -> bool:
-    """Whether the call changes a file, as far as its arguments show."""
+def _edits(call: Call, command: str | None) -> bool:
+    """Whether the call changes a file, as far as its arguments and its command show."""
     arguments = call.arguments
     if isinstance(arguments, Mapping) and any(
         arguments.get(name) is not None for name in _EDIT_ARGUMENTS
     ):
         return True
-    command = _shell_command(call)
     return command is not None and changes_files(command)
-
-
-def _news(action: str, arguments: Mapping[str, object] | str, output: object) -> Identity:
-    """A call with its result: the same one again is no news."""
-    given = text_of(arguments, keys=True)
-    return ("done", text_digest(f"{action}\0{given}\0{text_of(output)}"))
 
 
 def _numbered_task(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice, repeat
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import orjson
 
@@ -24,16 +24,14 @@ _MAX_WRAPPERS: Final = 20
 _MAX_PLACE: Final = 200
 _TEXT_ARGUMENTS: Final = ("input", "__arg1")  # under which frameworks pass text alone
 _WRAPPERS: Final = ("role", "tool_call_id", "isError", "is_error", "tool_use_id")
-_SEARCHES: Final = (
-    "query",
-    "q",
-    "pattern",
-    "regex",
-    "search",
-    "search_term",
-    "search_query",
-    "glob",
+SEARCHES: Final = frozenset(
+    {"query", "q", "pattern", "regex", "search", "search_term", "search_query", "glob"}
 )
+"""Names of the arguments that say what to search for."""
+
+
+Arguments: TypeAlias = Mapping[str, object] | str
+"""Those of a call, by their names; or as text, where they have none."""
 
 
 class Leaf(NamedTuple):
@@ -56,12 +54,7 @@ def tool_names(tools: Collection[str] | None) -> frozenset[str] | None:
     return None if tools is None else frozenset(tools)
 
 
-def applies(tools: Collection[str] | None, call: Call) -> bool:
-    """Whether an extractor for these tools reads the call."""
-    return tools is None or call.action in tools
-
-
-def arguments_of(call: Call) -> Mapping[str, object] | str:
+def arguments_of(call: Call) -> Arguments:
     """A call's arguments: by name, or as text where they have no names.
 
     >>> arguments_of(Call("open", '{"path": "a.py"}'))
@@ -83,7 +76,7 @@ def arguments_of(call: Call) -> Mapping[str, object] | str:
 
 
 def first_text(
-    arguments: Mapping[str, object] | str,
+    arguments: Arguments,
     names: Iterable[str],
     *,
     fits: Callable[[str], bool] = bool,
@@ -98,7 +91,12 @@ def first_text(
     return None
 
 
-def search_place(call: Call, arguments: Mapping[str, object] | str) -> Identity:
+def applies(tools: Collection[str] | None, call: Call) -> bool:
+    """Whether an extractor for these tools reads the call."""
+    return tools is None or call.action in tools
+
+
+def search_place(call: Call, arguments: Arguments) -> Identity:
     """A search as a place: the tool and what it was asked.
 
     What a search finds leads on from it, as a page's links do. The same search again is the same
@@ -113,9 +111,9 @@ def search_place(call: Call, arguments: Mapping[str, object] | str) -> Identity:
     return (call.action, *map(_shortened, texts))
 
 
-def searches(arguments: Mapping[str, object] | str) -> bool:
+def searches(arguments: Arguments) -> bool:
     """Whether the arguments say what to search for; text alone may always do."""
-    return first_text(arguments, _SEARCHES) is not None
+    return first_text(arguments, SEARCHES) is not None
 
 
 def body_of(outcome: object) -> object:
@@ -130,7 +128,7 @@ def body_of(outcome: object) -> object:
         if isinstance(outcome, bytes):
             outcome = outcome[:TEXT_LIMIT].decode("utf-8", "replace")
         if isinstance(outcome, str):
-            parsed = _parsed(outcome)
+            parsed = _parsed(outcome) if outcome.lstrip()[:1] in ("{", "[") else None
             return outcome[:TEXT_LIMIT] if parsed is None else parsed
         if isinstance(outcome, Mapping):
             if "content" not in outcome or not any(name in outcome for name in _WRAPPERS):
@@ -179,6 +177,21 @@ def text_of(value: object, *, keys: bool = False) -> str:
     """The texts of a JSON value, a line each."""
     if isinstance(value, str):
         return value
+    if type(value) is dict and len(value) < 100:  # as most arguments are
+        texts: list[str] = []
+        size = 0
+        for name, entry in value.items():
+            if isinstance(name, str) and name and keys:
+                texts.append(name)
+                size += len(name)
+            if isinstance(entry, str):
+                texts.append(entry)
+                size += len(entry)
+            elif not (entry is None or isinstance(entry, int | float)):
+                break
+        else:
+            if size < TEXT_LIMIT:
+                return "\n".join(texts)
     return "\n".join([leaf.text for leaf in leaves(value, keys=keys)])
 
 

@@ -11,6 +11,8 @@ from typing import Final
 
 from tidegauge.events import Call, CallResult, Identity, Reach
 from tidegauge.instrumentation.extractors.contents import (
+    SEARCHES,
+    Arguments,
     applies,
     arguments_of,
     body_of,
@@ -107,23 +109,32 @@ class Files:
 
     def uses(self, call: Call) -> Iterable[Identity]:
         """The file or folder of the call; with ``identifiers``, its words."""
-        if not applies(self.tools, call):
-            return
-        arguments = arguments_of(call)
+        return self.used(call, arguments_of(call)) if applies(self.tools, call) else ()
+
+    def used(self, call: Call, arguments: Arguments) -> tuple[Identity, ...]:
+        """What a call uses whose arguments were read."""
         use = self._use(call, arguments)
+        path = None
         if use is not None and use.kind != "search":
-            path = self._normalised(use.path or ".")
-            if path is not None:
-                yield path
+            path = normalised_path(use.path or ".", self.working_directory)
+        found: tuple[Identity, ...] = () if path is None else (path,)
         if self.identifiers:
-            yield from _first(_WORD.findall(text_of(arguments)))
+            found += _first(_WORD.findall(text_of(arguments)))
+        return found
 
     def observe(self, call: Call, result: CallResult) -> Observation | None:
         """Where the call stands, and the paths that it shows."""
         if result.error or not applies(self.tools, call):
             return None
-        arguments, body = arguments_of(call), body_of(result.outcome)
-        use = _shown_use(body) or self._use(call, arguments)
+        return self.shown(call, arguments_of(call), body_of(result.outcome))
+
+    def shown(self, call: Call, arguments: Arguments, body: object) -> Observation | None:
+        """What a call shows whose arguments and result were read."""
+        use: FileUse | None = None
+        if isinstance(body, str):
+            opened = _FILE_LINE.match(body)  # an editor says so, as SWE-agent's does
+            use = FileUse("read", opened.group(1)) if opened else None
+        use = use or self._use(call, arguments)
         if use is None:
             return None
         shown: tuple[str, ...] | None = None
@@ -133,24 +144,29 @@ class Files:
             shown = self._paths(found)
             place = search_place(call, arguments) if shown else None
         else:
-            place = None if _is_missing(body) else self._normalised(use.path or ".")
+            place = None
+            if not _is_missing(body):
+                place = normalised_path(use.path or ".", self.working_directory)
             lists = use.kind == "list" or _is_listing(use.path, body)
             if lists and not _lists_itself(use.path, body):
                 shown = self._paths(_entries(body, use.path))
         if place is None:
             return None
+        if shown is None and not self.identifiers:
+            return Observation(place)
         exits = None if shown is None else tuple([path for path in shown if path != place])
         defined = _DEFINED.findall(text_of(body)) if self.identifiers else ()
         return Observation(place, exits, mentions=_first([*(exits or ()), *defined]))
 
-    def _use(self, call: Call, arguments: Mapping[str, object] | str) -> FileUse | None:
+    def _use(self, call: Call, arguments: Arguments) -> FileUse | None:
         """What the call does with files."""
         if isinstance(arguments, str):
             line = f"{call.action} {arguments}" if is_command(call.action) else arguments
             use = file_use(line)
             prose = use is not None and use.kind == "read" and not is_file(use.path)
             return None if prose else use
-        if searches(arguments) and _EDITS.isdisjoint(arguments):
+        asks = not SEARCHES.isdisjoint(arguments) and _EDITS.isdisjoint(arguments)
+        if asks and searches(arguments):
             return FileUse("search", "")
         path = first_text(arguments, self.path_arguments)
         if path is not None:
@@ -164,17 +180,8 @@ class Files:
         return file_use(call.action) if not arguments else None
 
     def _paths(self, found: Iterable[str]) -> tuple[str, ...]:
-        paths = map(self._normalised, found)
+        paths = (normalised_path(path, self.working_directory) for path in found)
         return _first(path for path in paths if path is not None and path != ".")
-
-    def _normalised(self, path: str) -> str | None:
-        return normalised_path(path, self.working_directory)
-
-
-def _shown_use(body: object) -> FileUse | None:
-    """The file that an editor says it has open, as SWE-agent's does."""
-    match = _FILE_LINE.match(body) if isinstance(body, str) else None
-    return FileUse("read", match.group(1)) if match else None
 
 
 def _entries(body: object, folder: str) -> Iterator[str]:

@@ -51,7 +51,14 @@ def printed(outcome: object) -> object:
         body = body.removesuffix("</untrusted_context>")
     if wrapped or body.startswith(("Command: ", "Output: ", "Stdout: ")):
         return _without_frame(body)
-    return _listing(body)
+    if body.startswith("<path>"):
+        _, found, entries = body.partition("<entries>\n")
+        return _REMARK.sub("", entries.partition("</entries>")[0]) if found else body
+    head = _LISTING_HEAD.match(body)  # a tool says around the entries what it has listed
+    if head is None:
+        return body
+    rest = _SIZE.sub("", _FOLDER_MARK.sub("", body[head.end() :]))
+    return _REMARK.sub("", rest)
 
 
 def _output_in(body: Mapping[object, object]) -> object:
@@ -73,15 +80,3 @@ def _without_frame(text: str) -> str:
     tail = max(0, len(text) - _HEAD_CHARACTERS)
     ends = _TRAILER.search(text, tail)
     return text if ends is None else text[: ends.start()]
-
-
-def _listing(text: str) -> str:
-    """The entries of a folder, where a tool says around them what it has listed."""
-    if text.startswith("<path>"):
-        _, found, entries = text.partition("<entries>\n")
-        return _REMARK.sub("", entries.partition("</entries>")[0]) if found else text
-    head = _LISTING_HEAD.match(text)
-    if head is None:
-        return text
-    rest = _SIZE.sub("", _FOLDER_MARK.sub("", text[head.end() :]))
-    return _REMARK.sub("", rest)

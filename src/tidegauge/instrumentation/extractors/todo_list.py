@@ -19,6 +19,9 @@ from tidegauge.instrumentation.extractors.contents import (
 from tidegauge.runs.extraction import MAX_ITEMS, Observation
 
 _LISTS: Final = ("todos", "todo_list", "task_list", "checklist", "plan", "tasks", "steps")
+LIST_NAMES: Final = frozenset(_LISTS)
+"""Names of the arguments that hold a list."""
+
 _MORE_LISTS: Final = (*_LISTS, "items", "entries")  # also names of lists that are not plans
 _TEXTS: Final = ("content", "title", "task", "text", "description", "step", "name", "subject")
 _STATES: Final = ("status", "state", "done", "completed", "checked")

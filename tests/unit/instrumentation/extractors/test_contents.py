@@ -113,3 +113,20 @@ def test_tools_are_a_collection_of_names():
     assert tool_names(None) is None
     with pytest.raises(ConfigurationError, match=r"such as \['ab'\]"):
         tool_names("ab")
+
+
+@pytest.mark.parametrize("keys", [False, True])
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"command": "ls -l", "timeout": 9, "quiet": True, "share": 0.5, "then": None},
+        {"": "of no name", 7: "of a number"},
+        {"path": "a.py", "lines": ["1", {"text": "2"}]},
+        {"content": "x" * TEXT_LIMIT, "path": "a.py"},
+        {"content": "x" * (TEXT_LIMIT + 1)},
+        {f"name {number}": "text" for number in range(200)},
+    ],
+)
+def test_texts_are_those_of_the_leaves(value, keys):
+    assert text_of(value, keys=keys) == "\n".join(leaf.text for leaf in leaves(value, keys=keys))
