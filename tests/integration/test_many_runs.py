@@ -158,7 +158,7 @@ def alone(langchain: LangChainAgents) -> dict[Any, Any]:
         pass
 
     with testing.capture(**SETTINGS) as seen:
-        witness = seen.pipeline.recorder.sink = Witness(seen.pipeline.recorder.sink)
+        witness = Witness(seen.pipeline)
         meeting = Crowd(langchain)
         meeting.go.set()
         for kind, count in RUNS.items():
@@ -186,9 +186,9 @@ def test_a_thousand_runs_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     steps = spans_seen = 0
     with testing.capture(**SETTINGS, **providers) as seen:
         pipeline = seen.pipeline
-        sink, ends = pipeline.recorder.sink, time.monotonic() + SECONDS
+        witness, ends = Witness(pipeline), time.monotonic() + SECONDS
         while len(memory) < 2 or time.monotonic() < ends:
-            witness = pipeline.recorder.sink = Witness(sink)
+            witness.said.clear()
             opened = Crowd(langchain).run(lambda: len(pipeline.engine.snapshot().active))
             assert opened == 1_000
             for key, said in expected.items():

@@ -43,7 +43,6 @@ class GatewaySettings:
     Args:
         brokers: addresses of some of the brokers, ``host:port``, separated by commas.
         topic: the topic of the messages, which must exist.
-        encoder: encodes contents.
         digests: encodes the contents of a span that is too large for a message.
         config: more properties of librdkafka, for security or other limits.
         queue_bytes: limit of the size of the waiting messages.

@@ -18,8 +18,6 @@ def from_otlp(key: bytes | None, value: bytes | None, encoder: ContentEncoder) -
 
     Args:
         key: the id of the trace, in hexadecimal digits.
-        value: a request of OTLP with spans of that trace.
-        encoder: encodes contents.
 
     Raises:
         MessageError: it is not such a message.
