@@ -1,4 +1,4 @@
-"""The events of a run, as frozen records, and the :class:`StepSink` that receives them.
+"""The events of a run, the :class:`StepSink` that receives them, and who learns of them after it.
 
 Every instrumentation (decorators, callbacks, spans, recorded runs) produces these records. A step
 is reported twice: as a :class:`Step` when its action is issued, before it runs, and as an

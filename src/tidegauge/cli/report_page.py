@@ -58,7 +58,9 @@ class ReportData(RunObserver):
 
     def __init__(self, settings: MeasuredInputSettings) -> None:
         self.runs = measured_as(settings)
-        self.lines = StepLines(self.runs.engine, self._measured)
+        self.lines = StepLines(
+            self.runs.engine, lambda line: self._last[line["run"]].measured.append(line)
+        )
         self._all: list[_RunData] = []
         self._last: dict[str, _RunData] = {}
 
@@ -120,9 +122,6 @@ class ReportData(RunObserver):
             ReportedRun(report, run.started.task or "", run.steps, run.lines)
             for run, report in zip(self._all, reports, strict=True)
         ]
-
-    def _measured(self, line: dict[str, Any]) -> None:
-        self._last[line["run"]].measured.append(line)
 
     @staticmethod
     def _keep_intervention(run: _RunData, decision: Decision) -> None:

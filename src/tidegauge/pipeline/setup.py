@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from tidegauge.catalog import RUNBOOKS, MetricDefinition
 from tidegauge.errors import ConfigurationError
-from tidegauge.events import Identity, RunObserver
+from tidegauge.events import RunObserver
 from tidegauge.exporters.reading import Exporter, More, Reader
 from tidegauge.net.hosts import is_loopback
 from tidegauge.pipeline.engine_sink import EngineSink
@@ -120,7 +120,6 @@ class Pipeline:
             on_finished=lambda report: self._sink.run_finished(report),  # noqa: PLW0108 -- made below
             event_log=event_log,
         )
-        self.reader = Reader(self.engine, place_label=self._exported_place, more=self.more_metrics)
         self._telemetry = telemetry = self._open_telemetry()
         spans = SpanFactory(
             telemetry.tracer,
@@ -135,6 +134,7 @@ class Pipeline:
             meter_provider=telemetry.meter_provider,
             owns_meter_provider=telemetry.owns_metrics,
         )
+        self.reader = Reader(self.engine, place_label=spans.exported_place, more=self.more_metrics)
         path = settings.record_to
         self._sink = live = EngineSink(
             self.engine,
@@ -243,9 +243,6 @@ class Pipeline:
 
         sample = self.settings.sample
         return TroubledSpanProcessor(exporter, sample=DEFAULT_SAMPLE if sample is None else sample)
-
-    def _exported_place(self, place: Identity) -> str:
-        return self.recorder.spans.exported_place(place)
 
     def shutdown(self, timeout: float = 5.0) -> None:
         """Stop serving, send queued data, and close files and providers.

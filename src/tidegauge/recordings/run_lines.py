@@ -102,12 +102,9 @@ class RunLines(RunObserver):
         known = self._runs.get(run)
         return _NO_LOCK if known is None else known.lock
 
-    def _detects(self, event: RunStarted) -> bool:
-        return event.detect_polls if self._detect_polls is None else self._detect_polls
-
     def run_started(self, event: RunStarted) -> None:
         """A run began; the event is as the engine has read it."""
-        t_max = event.t_max
+        t_max, detects = event.t_max, self._detect_polls
         line = encoded(
             {
                 "type": "start",
@@ -125,7 +122,7 @@ class RunLines(RunObserver):
                 "reach": event.reach if event.reach != "adjacent" else None,
                 "parent": event.parent,
                 "trace_id": event.trace_id,
-                "detect_polls": self._detects(event) or None,
+                "detect_polls": (event.detect_polls if detects is None else detects) or None,
                 "time": moment(event.time),
             }
         )
