@@ -186,8 +186,7 @@ class EngineSink:
             engine = self.engine
             if not self._observed:
                 return engine.issue(engine.digester.step(event), self._live)
-            recording = self._recording
-            if recording is None:
+            if (recording := self._recording) is None:
                 step = engine.digester.step(event)
                 decision = engine.issue(step, self._live, full=self.all_signals)
             else:
@@ -198,7 +197,8 @@ class EngineSink:
                     decision = engine.issue(step, self._live, full=True)  # for lines without words
                     recording.issued(step, line, decision)
             if decision.signals is not None:
-                self._report("step_issued", event, decision)
+                for observe in self._observing["step_issued"]:
+                    observe(event, decision)
             return decision
         except Exception as error:
             self._switch_off(event.run, error)
@@ -210,8 +210,7 @@ class EngineSink:
             engine = self.engine
             if not self._observed:
                 return engine.observe(engine.digest_outcome(event), self._live)
-            recording = self._recording
-            if recording is None:
+            if (recording := self._recording) is None:
                 outcome = engine.digest_outcome(event)
                 decision = engine.observe(outcome, self._live, full=self.all_signals)
             else:
@@ -223,7 +222,8 @@ class EngineSink:
                     decision = engine.observe(outcome, self._live, full=True)
                     recording.observed(outcome, lines, decision)
             if decision.signals is not None:
-                self._report("step_observed", event, decision)
+                for observe in self._observing["step_observed"]:
+                    observe(event, decision)
             return decision
         except Exception as error:
             self._switch_off(event.run, error)
