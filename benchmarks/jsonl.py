@@ -9,11 +9,10 @@ import time
 from pathlib import Path
 
 from benchmarks.measure import Line, medians
-from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step, StepSink
+from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step
 from tidegauge.pipeline import EngineSink
-from tidegauge.pipeline.recording_sink import RecordingSink
 from tidegauge.policies import Policy
-from tidegauge.recordings import ContentEncoder, JsonlSink, LineWriter
+from tidegauge.recordings import ContentEncoder, LineWriter, RunLines
 from tidegauge.streaming_metrics import Engine
 
 STEPS = 2_000
@@ -39,14 +38,13 @@ class _Subject:
         self._keyed = hashlib.blake2b(key=os.urandom(16), digest_size=8)
 
     def __call__(self) -> None:
-        live = EngineSink(Engine(), Policy())
-        sink: StepSink = live
+        recording = None
         if self._writer is not None:
             while self._writer.pending:  # so that nothing is measured but this
                 time.sleep(0.001)
-            sink = RecordingSink(
-                live, JsonlSink(self._writer, ContentEncoder(self._digest, plain=self._plain))
-            )
+            contents = ContentEncoder(self._digest, plain=self._plain)
+            recording = RunLines(self._writer, contents)
+        sink = EngineSink(Engine(), Policy(), recording=recording)
         sink.run_started(RunStarted(run="r", agent="a", task_group="g", t_max=50))
         issue, observe = sink.step_issued, sink.step_observed
         for step, outcome in self._steps:

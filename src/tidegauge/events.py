@@ -1,4 +1,4 @@
-"""The events of a run, as frozen records, and the :class:`StepSink` that receives them.
+"""The events of a run, the :class:`StepSink` that receives them, and who learns of them after it.
 
 Every instrumentation (decorators, callbacks, spans, recorded runs) produces these records. A step
 is reported twice: as a :class:`Step` when its action is issued, before it runs, and as an
@@ -486,3 +486,35 @@ class StepSink(Protocol):
 
     def run_ended(self, event: RunEnded, /) -> RunSummary | None:
         """A run ended."""
+
+
+class RunObserver:
+    """Learns what the live sink has taken: a method for each event, which does nothing by default.
+
+    It is called when the agent's answer is known, with no lock held, in the thread of the event:
+    steps of one run that overlap may come in another order than they were measured in. What it
+    raises is counted and logged, and reaches neither the agent nor other observers.
+
+    Attributes:
+        name: under which it is counted.
+    """
+
+    name = "observer"
+
+    def run_started(self, event: RunStarted, /) -> None:
+        """A run began."""
+
+    def step_issued(self, event: Step, decision: Decision, /) -> None:
+        """An action was issued; the decision names its step, and has no result if it blocks it."""
+
+    def step_observed(self, event: Outcome, decision: Decision, /) -> None:
+        """A result was observed."""
+
+    def run_ended(self, event: RunEnded, /) -> None:
+        """A run ended, by its adapter or to make room, as the engine counted it."""
+
+    def run_restored(self, event: RunStarted, steps: int, completed: int, /) -> None:
+        """A run that waited continues here, after so many steps, and so many results."""
+
+    def run_detached(self, run: str, /) -> None:
+        """A run that waits may continue in another process."""

@@ -16,9 +16,10 @@ from tidegauge.coding_agents.agents import AGENTS
 from tidegauge.coding_agents.codex import CodexTranscript
 from tidegauge.coding_agents.known_agent import HookEvent
 from tidegauge.coding_agents.sessions import HookSessions, SessionLimits
-from tidegauge.events import CallResult, Decision, Outcome, RunEnded, RunStarted, Step
+from tidegauge.events import CallResult, Decision, RunEnded, RunObserver, RunStarted, Step
 from tidegauge.pipeline import Pipeline
 from tidegauge.pipeline.settings import Settings
+from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.snapshot import RunReport
 
 DATA = Path(os.environ.get("TIDEGAUGE_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -31,31 +32,26 @@ EXPECTED: dict[str, Any] = (
 CASES = [name for name in EXPECTED if name.endswith("/hooks.jsonl")] or ["none"]
 
 
-class Kept:
-    """A sink around the live one that keeps steps, their flags and reports."""
+class Kept(RunObserver):
+    """Counts calls, and keeps reports."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._engine = pipeline.engine
-        self._sink = pipeline.recorder.sink
-        pipeline.recorder.sink = self
+        self._active: dict[str, MeasuredRun] = {}
+        pipeline.observe(self)
         self.calls = 0
         self.reports: list[RunReport] = []
 
     def run_started(self, event: RunStarted) -> None:
-        self._sink.run_started(event)
-
-    def step_issued(self, event: Step) -> Decision:
-        self.calls += len(event.calls)
-        return self._sink.step_issued(event)
-
-    def step_observed(self, event: Outcome) -> Decision:
-        return self._sink.step_observed(event)
-
-    def run_ended(self, event: RunEnded) -> Any:
         run = self._engine.get(event.run)
         assert run is not None
-        self.reports.append(run.report())
-        return self._sink.run_ended(event)
+        self._active[event.run] = run
+
+    def step_issued(self, event: Step, decision: Decision) -> None:
+        self.calls += len(event.calls)
+
+    def run_ended(self, event: RunEnded) -> None:
+        self.reports.append(self._active.pop(event.run).report())
 
 
 @pytest.fixture

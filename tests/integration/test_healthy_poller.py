@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import tidegauge
-from tidegauge.cli.live_runs import LiveRunSink, LoopOnset, run_numbers
+from tidegauge.cli.live_runs import LiveRuns, LoopOnset, run_numbers
 from tidegauge.events import ToolDeclaration
 from tidegauge.exporters.page import Asked, LiveReading
 from tidegauge.policies import DEFAULT_RULES, Rule
@@ -49,10 +49,8 @@ class Watched:
         self.seen = seen
         pipeline = seen.pipeline
         self.notices: list[LoopOnset] = []
-        self.terminal = LiveRunSink(
-            pipeline.recorder.sink, pipeline.engine, on_loop=self.notices.append
-        )
-        pipeline.recorder.sink = self.terminal
+        self.terminal = LiveRuns(pipeline.engine, on_loop=self.notices.append)
+        pipeline.observe(self.terminal)
         assert pipeline.page is not None
         self.page = LiveReading(
             pipeline.engine, pipeline.page._event_log, digest=bytes.hex, clock=self.later

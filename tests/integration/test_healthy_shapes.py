@@ -22,7 +22,7 @@ import tidegauge
 from support.langchain_agents import Reports, nothing_is_left
 from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from tidegauge import ToolDeclaration, testing
-from tidegauge.events import Decision, Step
+from tidegauge.events import Decision, RunObserver, Step
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 from tidegauge.policies import DEFAULT_RULES, Rule
 from tidegauge.streaming_metrics.loops import LOOPS, RUNS_LOOPING
@@ -170,25 +170,19 @@ def planned(plan: list[list[Call]], **options: Any) -> Any:
     return create_agent(ScriptedChatModel(script=script), tools, middleware=[retries], **options)
 
 
-class Alarms:
-    """Notes after every step what the alerts on loops are made of; events are passed on."""
+class Alarms(RunObserver):
+    """Notes after every step what the alerts on loops are made of."""
 
     def __init__(self, seen: testing.Capture) -> None:
         self._reader = seen.pipeline.reader
-        self._sink = seen.pipeline.recorder.sink
         self.seen: set[tuple[str, ...]] = set()
-        seen.pipeline.recorder.sink = self
+        seen.pipeline.observe(self)
 
-    def step_issued(self, event: Step) -> Decision:
-        decision = self._sink.step_issued(event)
+    def step_issued(self, event: Step, decision: Decision) -> None:
         for metric, rows, _ in self._reader.families():
             if metric in (RUNS_LOOPING, LOOPS):
                 alarming = [labels for labels, value in rows if value and "loop" not in labels]
                 self.seen.update(row for row in alarming if "result_streak" not in row)
-        return decision
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._sink, name)
 
 
 def is_healthy(

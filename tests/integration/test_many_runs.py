@@ -158,7 +158,7 @@ def alone(langchain: LangChainAgents) -> dict[Any, Any]:
         pass
 
     with testing.capture(**SETTINGS) as seen:
-        witness = seen.pipeline.recorder.sink = Witness(seen.pipeline.recorder.sink)
+        witness = Witness(seen.pipeline)
         meeting = Crowd(langchain)
         meeting.go.set()
         for kind, count in RUNS.items():
@@ -186,9 +186,8 @@ def test_a_thousand_runs_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     steps = spans_seen = 0
     with testing.capture(**SETTINGS, **providers) as seen:
         pipeline = seen.pipeline
-        sink, ends = pipeline.recorder.sink, time.monotonic() + SECONDS
+        witness, ends = Witness(pipeline), time.monotonic() + SECONDS
         while len(memory) < 2 or time.monotonic() < ends:
-            witness = pipeline.recorder.sink = Witness(sink)
             opened = Crowd(langchain).run(lambda: len(pipeline.engine.snapshot().active))
             assert opened == 1_000
             for key, said in expected.items():
@@ -202,7 +201,7 @@ def test_a_thousand_runs_at_once(capsys: pytest.CaptureFixture[str]) -> None:
             assert (snapshot.evicted_runs, snapshot.dropped_events) == (0, 0)
             assert pipeline.recorder.spans.open_runs == 0
             assert len(langchain.handler._runs) == 0
-            del witness
+            witness.said.clear()
             gc.collect()
             memory.append(process.memory_info().rss)
         assert sum(sum(g.finished.finished.values()) for g in snapshot.groups) == 1_000 * len(

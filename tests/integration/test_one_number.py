@@ -25,7 +25,6 @@ from tidegauge import ToolDeclaration
 from tidegauge.cli.main import cli
 from tidegauge.dashboards import dashboard_files
 from tidegauge.fleet.sink import FleetSink
-from tidegauge.pipeline import EngineSink
 from tidegauge.policies import Policy, Rule
 from tidegauge.recordings.line_replay import Replay, read_lines
 from tidegauge.streaming_metrics import Engine
@@ -157,7 +156,7 @@ def summaries(recording: Path) -> dict[str, Mapping[str, Any]]:
         sink.run_finished(report)
 
     engine = Engine(clock=None, declarations=TOOLS, on_finished=finished)
-    sink = FleetSink(EngineSink(engine, Policy(RULES)), produce)
+    sink = FleetSink(engine, Policy(RULES), produce)
     replay = Replay(sink)
     with recording.open("rb") as file:
         for line in read_lines(file):

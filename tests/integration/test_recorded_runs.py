@@ -18,7 +18,6 @@ from tidegauge.cli.main import cli
 from tidegauge.cli.replay import RecordedRuns
 from tidegauge.errors import RunStopped
 from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, Signals
-from tidegauge.pipeline import EngineSink
 from tidegauge.policies import DEFAULT_RULES, Policy, parse_rules
 from tidegauge.recordings.line_replay import Replay, read_lines
 from tidegauge.recordings.step_events import RecordedStep, StepEvent, parse_line
@@ -79,7 +78,7 @@ class Watched(RecordedRuns):
 
     def __init__(self) -> None:
         super().__init__(Policy(()))
-        self._sink = EngineSink(self.engine, Policy(()), all_signals=True)
+        self.all_signals = self._observed = True
         self.signals: dict[str, list[Signals]] = {}
 
     def step_observed(self, event: Outcome) -> Decision:

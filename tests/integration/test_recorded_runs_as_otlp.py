@@ -19,6 +19,7 @@ from tidegauge.policies import Policy
 from tidegauge.receivers.assembly import Assembly
 from tidegauge.receivers.decoding import decode_protobuf
 from tidegauge.recordings import ContentEncoder
+from tidegauge.runs.recorder import Recorder
 from tidegauge.streaming_metrics import run_entry
 from tidegauge.streaming_metrics.normalise import volatile
 from tidegauge.testing import capture
@@ -47,8 +48,8 @@ def assembled(batches: Iterable[Sequence[SpanData]]) -> dict[str, dict[str, Any]
     """What the runs are when these spans arrive, a hundredth of a second apart."""
     measured = RecordedRuns(Policy(()))
     with capture() as seen:
-        seen.pipeline.recorder.sink = measured
-        assembly, now = Assembly(), 0.0
+        recorder = Recorder(measured, seen.pipeline.recorder.spans)
+        assembly, now = Assembly(recorder=lambda: recorder), 0.0
         for batch in batches:
             now += 0.01
             assembly.take(batch, now=now)

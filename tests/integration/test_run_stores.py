@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import orjson
 import pytest
@@ -35,7 +35,8 @@ from tidegauge import ConfigurationError, catalog, testing
 from tidegauge.diagnose.judges.judging import Judging
 from tidegauge.diagnose.judges.rubric_judge import COMPETENCIES, RubricJudge
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
-from tidegauge.pipeline import Pipeline, Settings, stored_runs
+from tidegauge.pipeline import EngineSink, Pipeline, Settings, stored_runs
+from tidegauge.policies import Policy
 from tidegauge.run_stores import RunStore, open_run_store
 from tidegauge.run_stores.postgres_store import PostgresRunStore
 from tidegauge.runs.current import set_recorder
@@ -646,9 +647,8 @@ def test_an_interrupted_run_leaves_a_thread_that_saves(store: RunStore) -> None:
 
     with testing.capture() as seen:
         for moment in moments(raising=True):
-            stored = stored_runs.StoredRuns(
-                store, seen.pipeline.engine, cast("Any", None), WaitingRuns(), idle_seconds=9.0
-            )
+            sink = EngineSink(seen.pipeline.engine, Policy())
+            stored = stored_runs.StoredRuns(store, sink, WaitingRuns(), idle_seconds=9.0)
             run = SimpleNamespace(checkpoint="one", key="one")  # resumed: nothing is saved
             with contextlib.suppress(KeyboardInterrupt):
                 moment.during(partial(stored.save, run, dict), interrupt)

@@ -24,9 +24,8 @@ from tidegauge.events import (
     ToolDeclaration,
 )
 from tidegauge.pipeline import EngineSink
-from tidegauge.pipeline.recording_sink import RecordingSink
 from tidegauge.policies import Policy, Rule
-from tidegauge.recordings import ContentEncoder, JsonlSink
+from tidegauge.recordings import ContentEncoder, RunLines
 from tidegauge.recordings.line_replay import Replay, read_lines
 from tidegauge.streaming_metrics import Engine, RunReport
 from tidegauge.streaming_metrics.normalise import volatile
@@ -67,8 +66,8 @@ class Recording:
         self.normaliser = engine.get("normaliser")
         self.engine = Engine(on_finished=self._finished, **engine)
         contents = ContentEncoder(bytes.hex, plain=plain, normaliser=engine.get("normaliser"))
-        lines = JsonlSink(self, contents, declarations=engine.get("declarations"))
-        self.sink = RecordingSink(EngineSink(self.engine, policy or Policy()), lines)
+        lines = RunLines(self, contents, declarations=engine.get("declarations"))
+        self.sink = EngineSink(self.engine, policy or Policy(), recording=lines)
 
     def add(self, line: bytes, once: Iterator[bytes] | None = None) -> None:
         self.lines.extend((line,) if once is None else once)
@@ -198,7 +197,7 @@ def scripts(draw):
     return starts, kinds, events * times
 
 
-def happens(script: Any, sink: RecordingSink) -> None:
+def happens(script: Any, sink: EngineSink) -> None:
     starts, kinds, events = script
     last: dict[str, int] = {}
     for run, what, number in events:

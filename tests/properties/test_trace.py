@@ -15,10 +15,9 @@ from support import drawn_runs
 from support.examples import examples
 from tidegauge.events import Step
 from tidegauge.pipeline import EngineSink
-from tidegauge.pipeline.recording_sink import RecordingSink
 from tidegauge.policies import SCORES, Policy, Rule, RunTrace, Threshold, TraceSink
 from tidegauge.policies.trace import RULES
-from tidegauge.recordings import ContentEncoder, JsonlSink
+from tidegauge.recordings import ContentEncoder, RunLines
 from tidegauge.recordings.line_replay import Replay, read_lines
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.fingerprint import Normaliser
@@ -172,8 +171,8 @@ class Recording(list[bytes]):
         super().__init__()
         engine = Engine(clock=None, repetition=True, normaliser=normaliser)
         contents = ContentEncoder(bytes.hex, plain=plain, normaliser=normaliser)
-        lines = JsonlSink(self, contents, clock=lambda: 0.0)
-        sink = RecordingSink(EngineSink(engine, Policy()), lines)
+        lines = RunLines(self, contents, clock=lambda: 0.0)
+        sink = EngineSink(engine, Policy(), recording=lines)
         engine._on_finished = sink.run_finished
         for event in events:
             drawn_runs.feed(sink, event)

@@ -25,14 +25,15 @@ from tidegauge.events import (
     Decision,
     Outcome,
     RunEnded,
+    RunObserver,
     RunStarted,
     RunSummary,
     Signals,
     Step,
-    StepSink,
 )
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
-from tidegauge.pipeline import EngineSink
+from tidegauge.pipeline import Pipeline
+from tidegauge.streaming_metrics.run import MeasuredRun
 
 Meeting = Callable[[], Awaitable[None]]
 """Called once by every run, in its midst: returns when all of them are open."""
@@ -199,40 +200,38 @@ class LangChainAgents:
         return {"callbacks": [self.handler], "metadata": {"tidegauge_task": str(number)}}
 
 
-class Witness:
-    """A sink that keeps what the one behind it has said of each run, by agent and task."""
+class Witness(RunObserver):
+    """Keeps what was said of each run, by agent and task."""
 
-    def __init__(self, sink: StepSink) -> None:
+    def __init__(self, pipeline: Pipeline) -> None:
         self.said: dict[tuple[str, str | None], list[Any]] = {}
-        self._sink = sink
-        if isinstance(sink, EngineSink):
-            sink.all_signals = True
-        self._open: dict[str, tuple[str, str | None]] = {}
+        self._engine = pipeline.engine
+        self._open: dict[str, tuple[tuple[str, str | None], MeasuredRun]] = {}
+        pipeline._sink.all_signals = True
+        pipeline.observe(self)
 
     def run_started(self, event: RunStarted) -> None:
-        self._open[event.run] = key = event.agent, event.task
+        key, run = (event.agent, event.task), self._engine.get(event.run)
         assert key not in self.said
+        assert run is not None
+        self._open[event.run] = key, run
         self.said[key] = []
-        self._sink.run_started(event)
 
-    def step_issued(self, event: Step) -> Decision:
-        return self._keep("issued", self._sink.step_issued(event))
+    def step_issued(self, event: Step, decision: Decision) -> None:
+        self._keep("issued", decision)
 
-    def step_observed(self, event: Outcome) -> Decision:
-        return self._keep("observed", self._sink.step_observed(event))
+    def step_observed(self, event: Outcome, decision: Decision) -> None:
+        self._keep("observed", decision)
 
-    def run_ended(self, event: RunEnded) -> RunSummary | None:
-        summary = self._sink.run_ended(event)
-        self.said[self._open.pop(event.run)].append(
-            # What a run cost is compared with the others.
-            (event.reason, summary and summary._replace(lost_seconds=None, troubles=None))
-        )
-        return summary
+    def run_ended(self, event: RunEnded) -> None:
+        key, run = self._open.pop(event.run)
+        report = run.report()
+        self.said[key].append((event.reason, [getattr(report, name) for name in _SUMMARISED]))
 
-    def _keep(self, moment: str, decision: Decision) -> Decision:
+    def _keep(self, moment: str, decision: Decision) -> None:
         signals = decision.signals
         assert isinstance(signals, Signals)
-        self.said[self._open[signals.run]].append(
+        self.said[self._open[signals.run][0]].append(
             (
                 moment,
                 decision.action,
@@ -240,4 +239,7 @@ class Witness:
                 *signals._replace(run="", loop_cost_seconds=0),
             )
         )
-        return decision
+
+
+_SUMMARISED = [name for name in RunSummary._fields if name not in ("lost_seconds", "troubles")]
+"""What a run cost is compared with the others, and differs."""

@@ -19,7 +19,6 @@ from tidegauge.fleet.partition import Partition
 from tidegauge.fleet.sink import FleetSink
 from tidegauge.fleet.span_encoding import encode_spans
 from tidegauge.foreign_spans.span import SpanData
-from tidegauge.pipeline import EngineSink
 from tidegauge.policies import Policy, parse_rules
 from tidegauge.receivers.assembly import AssemblyLimits
 from tidegauge.receivers.decoding import READ_LIMITS, decode_protobuf
@@ -91,7 +90,7 @@ class WorkerHere:
         self.produced = produced
         self.store = store
         self.engine = Engine(clock=None, max_runs=10**9, on_finished=self._finished)
-        self.sink = FleetSink(EngineSink(self.engine, POLICY), self._produce)
+        self.sink = FleetSink(self.engine, POLICY, self._produce)
         self._recorder = Recorder(self.sink, testing_spans())
         self.partition = Partition(self.sink, self._refuse, limits=limits or LIMITS)
         self.use()

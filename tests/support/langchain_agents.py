@@ -12,7 +12,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 
 from support.scripted_model import ScriptedChatModel
 from tidegauge import testing
-from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
+from tidegauge.events import Decision, Outcome, RunObserver, Step
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 from tidegauge.streaming_metrics import RunReport
 
@@ -63,17 +63,22 @@ class Reports(list[RunReport]):
 
     def __init__(self, seen: testing.Capture) -> None:
         super().__init__()
-        seen.pipeline.engine._on_finished = self.append
+        before = seen.pipeline.engine._on_finished
+
+        def finished(report: RunReport) -> None:
+            self.append(report)
+            before(report)
+
+        seen.pipeline.engine._on_finished = finished
 
 
-class StepLog:
-    """Everything that the engine receives, run by run; it is passed on."""
+class StepLog(RunObserver):
+    """Everything that the engine takes, run by run."""
 
     def __init__(self, seen: testing.Capture) -> None:
-        self._sink = seen.pipeline.recorder.sink
         self._steps: dict[str, list[Step]] = {}
         self._outcomes: dict[str, dict[int, Outcome]] = {}
-        seen.pipeline.recorder.sink = self
+        seen.pipeline.observe(self)
 
     def steps(self, run: str) -> list[tuple[Any, float | None, Any]]:
         """Calls, tokens and results of its steps; results are ``None`` when none were observed."""
@@ -91,22 +96,14 @@ class StepLog:
         """The results of its steps, in the order of the steps."""
         return [outcome for _, outcome in sorted(self._outcomes.get(run, {}).items())]
 
-    def run_started(self, event: RunStarted) -> None:
-        self._sink.run_started(event)
-
-    def step_issued(self, event: Step) -> Decision:
+    def step_issued(self, event: Step, decision: Decision) -> None:
         self._steps.setdefault(event.run, []).append(event)
-        return self._sink.step_issued(event)
 
-    def step_observed(self, event: Outcome) -> Decision:
+    def step_observed(self, event: Outcome, decision: Decision) -> None:
         outcomes = self._outcomes.setdefault(event.run, {})
         assert event.step is not None
         assert event.step not in outcomes, "a step is observed once"
         outcomes[event.step] = event
-        return self._sink.step_observed(event)
-
-    def run_ended(self, event: RunEnded) -> RunSummary | None:
-        return self._sink.run_ended(event)
 
 
 def waiting(seen: testing.Capture) -> int:

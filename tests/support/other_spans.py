@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 
-from tidegauge.events import Outcome, RunEnded, RunStarted, Step
+from tidegauge.events import Decision, Outcome, RunEnded, RunObserver, RunStarted, Step
 from tidegauge.instrumentation.spans import TidegaugeSpanProcessor
 from tidegauge.testing import Capture
 
@@ -35,44 +35,37 @@ PATCHED = {  # what OpenLLMetry patches and does not all restore
 }
 
 
-class Listener:
-    """Stands before a pipeline's sink and keeps what every step was, by digests alone."""
+class Listener(RunObserver):
+    """Keeps what every step of a pipeline was, by digests alone."""
 
     def __init__(self, seen: Capture) -> None:
-        self._sink = seen.pipeline.recorder.sink
         self.engine = seen.pipeline.engine
         self.started: list[RunStarted] = []
         self.ended: list[RunEnded] = []
         self.steps: dict[str, list[tuple[Any, ...]]] = {}
         self.outcomes: dict[str, list[tuple[Any, ...]]] = {}
         self.reports: dict[str, Any] = {}
-        seen.pipeline.recorder.sink = self
+        self._active: dict[str, Any] = {}
+        seen.pipeline.observe(self)
 
     def run_started(self, event: RunStarted) -> None:
         self.started.append(event)
-        self._sink.run_started(event)
+        self._active[event.run] = self.engine.get(event.run)
 
-    def step_issued(self, event: Step) -> Any:
-        decision = self._sink.step_issued(event)
+    def step_issued(self, event: Step, decision: Decision) -> None:
         signals = decision.signals
         names = tuple(call.action for call in event.calls)
         self.steps.setdefault(event.run, []).append(
             (signals.step, names, signals.action_digest, signals.state_digest, event.tokens)
         )
-        return decision
 
-    def step_observed(self, event: Outcome) -> Any:
+    def step_observed(self, event: Outcome, decision: Decision) -> None:
         results = tuple((result.outcome, result.error) for result in event.results)
         self.outcomes.setdefault(event.run, []).append((event.step, results, event.tokens))
-        return self._sink.step_observed(event)
 
-    def run_ended(self, event: RunEnded) -> Any:
+    def run_ended(self, event: RunEnded) -> None:
         self.ended.append(event)
-        run = self.engine.get(event.run)
-        summary = self._sink.run_ended(event)
-        assert run is not None
-        self.reports[event.run] = run.report()
-        return summary
+        self.reports[event.run] = self._active.pop(event.run).report()
 
     def story(self) -> list[tuple[Any, ...]]:
         """Every run: what it is called, its steps, its outcomes, and all that was measured."""

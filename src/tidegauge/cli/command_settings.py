@@ -63,7 +63,6 @@ def number(
     """A number in a :class:`~tidegauge.settings.Range`.
 
     Args:
-        kind: ``int`` or ``float``.
         name: what the help shows in its place.
         low: see the range, as ``high`` and ``exclusive``.
         off: whether ``off`` is a value, too: it gives ``None``.
@@ -174,7 +173,6 @@ def setting(kind: ParamType, default: Any, help: str, *flags: str, **options: An
     Args:
         kind: its type. ``FLAG`` makes a flag, ``FILES`` the arguments of the command.
         default: ``MISSING``, it must be set.
-        help: what it does.
         *flags: a short flag as well, or the long one if it is not made of the name.
         **options: more that :func:`click.option` takes.
 
@@ -196,7 +194,6 @@ def settings_options(
     The command gets an instance as ``settings``.
 
     Args:
-        settings: the dataclass.
         prefix: what the names of environment variables begin with, such as ``TIDEGAUGE_SERVE``;
             ``None``, there are neither variables nor ``--config``.
     """

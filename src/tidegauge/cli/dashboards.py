@@ -1,9 +1,9 @@
-"""``tidegauge dashboards``: Grafana dashboards, written to files or sent to Grafana."""
+"""``tidegauge dashboards`` and ``rules``: what Grafana and Prometheus read, as files or sent."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -61,11 +61,41 @@ def dashboards(settings: DashboardsSettings) -> None:
 
     if settings.out is not None:
         names = ("prometheus_url", "tempo_url", "mounted_at", "runbooks", "grafana_url")
-        given = {name: getattr(settings, name) for name in names}
-        files = builder.dashboard_files(**{k: v for k, v in given.items() if v is not None})
-        write_files(settings.out, files)
+        write_files(settings.out, builder.dashboard_files(**_given(settings, *names)))
     if settings.push is not None:
         for board in builder.dashboards():
             message = f"tidegauge {__version__}"
             address = builder.push(board, settings.push, token, message=message)
             print_line(f"{board['title']}: {address}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RulesSettings:
+    """Settings of ``tidegauge rules``."""
+
+    out: Path = setting(OUT_FOLDER, MISSING, "Write the rule files to this folder.")
+    runbooks: str | None = setting(
+        URL, None, "Address that serves docs/runbooks.", envvar="TIDEGAUGE_RUNBOOKS"
+    )
+    grafana_url: str | None = setting(URL, None, "Address of Grafana, for links in alerts.")
+
+
+@click.command()
+@settings_options(RulesSettings)
+def rules(settings: RulesSettings) -> None:
+    """Write Prometheus recording rules and alerts.
+
+    \b
+    Examples:
+      tidegauge rules --out /etc/prometheus/rules
+      tidegauge rules --out rules --runbooks https://wiki.example/tidegauge
+    """
+    from tidegauge.dashboards import rule_files
+
+    write_files(settings.out, rule_files(**_given(settings, "runbooks", "grafana_url")))
+
+
+def _given(settings: object, *names: str) -> dict[str, str]:
+    """The settings with these names that are set."""
+    given = {name: getattr(settings, name) for name in names}
+    return {name: value for name, value in given.items() if value is not None}

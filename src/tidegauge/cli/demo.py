@@ -122,7 +122,7 @@ def demo(settings: DemoSettings) -> None:
     with contextlib.ExitStack() as stack:
         if settings.alerts and not settings.fast and pipeline.metrics_url is not None:
             stack.enter_context(_ended_in_order())
-            view.alerts = stack.enter_context(Alerts(pipeline.metrics_url, view.sink.onset))
+            view.alerts = stack.enter_context(Alerts(pipeline.metrics_url, view.live.onset))
         complete = False
         try:
             with ThreadPoolExecutor(len(_WORKERS)) as pool:

@@ -20,7 +20,7 @@ from tidegauge.cli.live_runs import (
     RUN_NUMBERS,
     STATUS_STYLES,
     LiveRun,
-    LiveRunSink,
+    LiveRuns,
     run_numbers,
     section_table,
 )
@@ -144,12 +144,11 @@ class DemoView:
     """The output of the demo.
 
     Args:
-        pipeline: what was configured; its sink is replaced by one that keeps the runs.
         planned: the agent and the task of every run that will start.
         compared: the agent that is stopped, and its twin that is not.
 
     Attributes:
-        sink: keeps the runs and their news.
+        live: keeps the runs and their news.
         alerts: shown as they arrive; ``None``, there are none.
     """
 
@@ -162,8 +161,8 @@ class DemoView:
         *,
         compared: tuple[str, str],
     ) -> None:
-        self.sink = LiveRunSink(pipeline.recorder.sink, pipeline.engine)
-        pipeline.recorder.sink = self.sink
+        self.live = LiveRuns(pipeline.engine)
+        pipeline.observe(self.live)
         self._pipeline = pipeline
         self._planned = planned
         self._compared = compared
@@ -194,17 +193,17 @@ class DemoView:
         """Print the final tables and a summary."""
         self._console.print(self._tables(), "")
         snapshot = self._pipeline.engine.snapshot()
-        alarms = list(false_alarms(self.sink.runs))
+        alarms = list(false_alarms(self.live.runs))
         for line in _summary_lines(snapshot, self._saving(), alarms, served_at=served_at):
             self._console.print(line, soft_wrap=not self._console.is_terminal)
 
     def document(self, seed: int) -> dict[str, Any]:
         """All numbers, for ``--json``."""
         snapshot = self._pipeline.engine.snapshot()
-        return demo_document(snapshot, self.sink.runs, self._saving(), seed=seed)
+        return demo_document(snapshot, self.live.runs, self._saving(), seed=seed)
 
     def _saving(self) -> Saving | None:
-        ended = {run.agent: run for run in self.sink.runs if run.report.outcome != "unknown"}
+        ended = {run.agent: run for run in self.live.runs if run.report.outcome != "unknown"}
         stopped, observed = (ended.get(agent) for agent in self._compared)
         if stopped is None or observed is None or stopped.stop is None:
             return None
@@ -213,7 +212,7 @@ class DemoView:
     def _tables(self) -> Group:
         groups = self._pipeline.engine.snapshot().groups
         return Group(
-            _runs_table(self._planned, self.sink.runs, width=self._console.width),
+            _runs_table(self._planned, self.live.runs, width=self._console.width),
             "",
             _agents_table(list(dict.fromkeys(agent for agent, _ in self._planned)), groups),
         )
@@ -227,13 +226,13 @@ class DemoView:
         )
 
     def _frame(self) -> Group:
-        self._news.extend(self.sink.news())
+        self._news.extend(self.live.news())
         room = max(self._console.height - _TABLE_LINES, 0)
         news = list(self._news)[-room:] if room else []
         return Group(self._tables(), "", *[Text(line, style="dim", no_wrap=True) for line in news])
 
     def _print_news(self) -> None:
-        for line in self.sink.news():
+        for line in self.live.news():
             print_line(line)
 
     def _print_alerts(self) -> None:

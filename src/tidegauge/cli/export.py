@@ -323,8 +323,8 @@ def _export_recordings(
     steps: TableFile,
 ) -> None:
     measured = measured_as(settings)
-    lines = StepLines(measured, measured.engine, lambda line: steps.add([STEPS.row(line)]))
-    read_recordings(settings, lines, errors)
+    lines = StepLines(measured.engine, lambda line: steps.add([STEPS.row(line)]))
+    read_recordings(settings, measured, errors, lines)
     lines.close()
     for report in measured.reports():
         entry = {**run_entry(report), "outcome": report.outcome, "trace_id": report.trace_id}

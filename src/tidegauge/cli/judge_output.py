@@ -37,6 +37,9 @@ from tidegauge.diagnose.judges.rubric_judge import (
 )
 from tidegauge.diagnose.judges.transcript import Transcript, Transcripts
 from tidegauge.errors import ConfigurationError, MissingExtraError
+from tidegauge.pipeline import EngineSink
+from tidegauge.policies import Policy
+from tidegauge.streaming_metrics.packed_runs import PackedEngine
 
 _MAX_NAMED: Final = 10
 
@@ -79,7 +82,8 @@ class RunsToJudge:
             take(transcript)
 
         transcripts = Transcripts(taken, room=self._room)
-        read_recordings(self._settings, transcripts, self._errors)
+        sink = EngineSink(PackedEngine(repetition=False), Policy(()))
+        read_recordings(self._settings, sink, self._errors, transcripts)
         transcripts.close()
         if again:
             names = ", ".join(dict.fromkeys(again[:_MAX_NAMED]))

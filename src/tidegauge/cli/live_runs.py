@@ -19,10 +19,9 @@ from tidegauge.events import (
     Intervention,
     Outcome,
     RunEnded,
+    RunObserver,
     RunStarted,
-    RunSummary,
     Step,
-    StepSink,
 )
 from tidegauge.policies import Policy
 from tidegauge.streaming_metrics import Engine
@@ -179,12 +178,10 @@ class LiveRun:
         return known.get(self.report.outcome, self.report.outcome)
 
 
-class LiveRunSink:
-    """A :class:`~tidegauge.events.StepSink` around the live one that keeps runs and news.
+class LiveRuns(RunObserver):
+    """Keeps runs while they are at work, and news of them.
 
     Args:
-        sink: the live sink.
-        engine: the engine that it feeds.
         task: the name by which a run is shown beside its agent's.
         planned: the policy that does not act on a run: what it would do is in the news, too;
             ``None``, there is none, or it does act.
@@ -197,9 +194,10 @@ class LiveRunSink:
         planned_totals: how often it would have done each of them.
     """
 
+    name = "live_runs"
+
     def __init__(
         self,
-        sink: StepSink,
         engine: Engine,
         *,
         task: Callable[[RunStarted], str] = lambda event: event.task or "",
@@ -207,7 +205,6 @@ class LiveRunSink:
         on_loop: Callable[[LoopOnset], object] | None = None,
         most: int = 1_000,
     ) -> None:
-        self._sink = sink
         self._engine = engine
         self._task = task
         self._planned = planned
@@ -236,7 +233,6 @@ class LiveRunSink:
         return max(times, default=None)
 
     def run_started(self, event: RunStarted) -> None:
-        self._sink.run_started(event)
         state = self._engine.get(event.run)
         if state is None:
             return
@@ -252,32 +248,26 @@ class LiveRunSink:
                 ended = (key for key, one in self._runs.items() if one.ended is not None)
                 del self._runs[next(ended, next(iter(self._runs)))]
 
-    def step_issued(self, event: Step) -> Decision:
-        decision = self._sink.step_issued(event)
+    def step_issued(self, event: Step, decision: Decision) -> None:
         with self._lock:
             self.totals["steps"] += 1
         self._update(event.run, decision)
         self._plan(event.run)
-        return decision
 
-    def step_observed(self, event: Outcome) -> Decision:
-        decision = self._sink.step_observed(event)
+    def step_observed(self, event: Outcome, decision: Decision) -> None:
         self._update(event.run, decision)
-        return decision
 
-    def run_ended(self, event: RunEnded) -> RunSummary | None:
-        summary = self._sink.run_ended(event)
+    def run_ended(self, event: RunEnded) -> None:
         run = self._runs.get(event.run)
         state = None if run is None else run.state
         if run is None or state is None:
-            return summary
+            return
         run.ended = time.monotonic()
         with state.lock:
             run.report = state.report()
         run.state = None
         if run.status != "stopped":
             self._add_news(run, f"{run.status} after {run.report.steps} steps")
-        return summary
 
     def _update(self, run_id: str, decision: Decision) -> None:
         """Keep the run's new report, and add what is new in it to the news."""

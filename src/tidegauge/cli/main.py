@@ -37,7 +37,7 @@ _COMMANDS: Final = {
     "worker": "Measure the runs of a fleet, from a Kafka topic.",
     "worlds": "Measure scripted agents in small worlds with known faults.",
 }
-"""The commands, each in the module of its name."""
+"""The commands, each in the module of its name, but ``rules``."""
 
 _INTERRUPTED: Final = 130
 _INTERNAL_ERROR: Final = 70
@@ -52,7 +52,8 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command = getattr(importlib.import_module(f"tidegauge.cli.{cmd_name}"), cmd_name)
+        module = "dashboards" if cmd_name == "rules" else cmd_name
+        command = getattr(importlib.import_module(f"tidegauge.cli.{module}"), cmd_name)
         assert isinstance(command, click.Command), f"{cmd_name} is not a command"  # noqa: S101
         return command
 

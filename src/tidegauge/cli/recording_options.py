@@ -35,7 +35,7 @@ from tidegauge.cli.terminal import ByteProgress, print_line, total_bytes
 from tidegauge.coding_agents.agents import SESSIONS, find_sessions, guess_agent
 from tidegauge.coding_agents.session_transcript import SessionError
 from tidegauge.errors import ConfigurationError
-from tidegauge.events import StepSink
+from tidegauge.events import RunObserver, StepSink
 from tidegauge.fleet.message_json import json_object
 from tidegauge.policies import (
     SCORES,
@@ -70,11 +70,7 @@ class FatalInputError(click.ClickException):
 
 
 class InputErrors:
-    """Prints the first 20 errors of each file, one line each, then how many more there were.
-
-    Args:
-        strict: whether the first error is fatal.
-    """
+    """Prints the first 20 errors of each file, one line each, then how many more there were."""
 
     def __init__(self, *, strict: bool) -> None:
         self._unreadable = False
@@ -343,7 +339,7 @@ def read_recordings(
     settings: InputSettings,
     sink: StepSink,
     errors: InputErrors,
-    *,
+    *observers: RunObserver,
     keep_line: Callable[[str, bytes], None] | None = None,
 ) -> int:
     """Replay all files into a sink, with progress on a terminal; gives the number of skipped lines.
@@ -356,6 +352,7 @@ def read_recordings(
         sink,
         ignore_actions=frozenset(getattr(settings, "ignore_actions", ())),
         t_max=getattr(settings, "t_max", None),  # not every command has these two
+        observers=observers,
         on_fault=errors.fault,
     )
     sources = _recordings(files) if agent is None else _sessions(files, agent)

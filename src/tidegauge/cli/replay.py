@@ -29,7 +29,7 @@ from tidegauge.cli.terminal import (
     print_json,
     print_line,
 )
-from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step, StepSink
+from tidegauge.events import Decision, Outcome, RunEnded, RunObserver, RunStarted, Step
 from tidegauge.pipeline import EngineSink
 from tidegauge.policies import Policy
 from tidegauge.streaming_metrics import (
@@ -63,8 +63,8 @@ _MEASURED: Final = (
 """What a step's line has besides its run, its index and whether it loops."""
 
 
-class RecordedRuns:
-    """A sink for recorded runs: it keeps the report of every run, and no run expires.
+class RecordedRuns(EngineSink):
+    """The live sink for recorded runs: it keeps the report of every run, and no run expires.
 
     :meth:`reports` and :meth:`groups` count runs without an end as unfinished, and so a run whose
     id starts again.
@@ -73,14 +73,13 @@ class RecordedRuns:
     further ones a few hundred bytes (see ``PackedEngine``).
 
     Args:
-        policy: decides what follows each step.
         loop_code: how loops are read: as in TIDE's code for texts, or for graphical interfaces.
-        normaliser: how texts are compared, as of the engine.
-        detect_polls: whether calls that wait are taken for polls, as of the engine.
 
     Attributes:
         engine: the engine that measures.
     """
+
+    engine: PackedEngine
 
     def __init__(
         self,
@@ -90,7 +89,7 @@ class RecordedRuns:
         normaliser: Comparison = "volatile",
         detect_polls: bool | None = None,
     ) -> None:
-        self.engine = PackedEngine(
+        engine = PackedEngine(
             before_packing=self._keep_unfinished,
             normaliser=normaliser,
             detect_polls=detect_polls,
@@ -98,9 +97,9 @@ class RecordedRuns:
             max_actions=_MAX_ACTIONS,
             features=policy.reads_features,
             loop_code=loop_code,
-            on_finished=self._finished,
+            on_finished=self.run_finished,
         )
-        self._sink = EngineSink(self.engine, policy)
+        super().__init__(engine, policy)
         self._reports: list[RunReport | None] = []  # in the order of the runs' first lines
         self._open: dict[str, int] = {}  # run id -> index among them
 
@@ -111,18 +110,9 @@ class RecordedRuns:
             if run is not None:
                 self._keep_unfinished(run)
             del self._open[event.run]
-        self._sink.run_started(event)
+        super().run_started(event)
         self._open[event.run] = len(self._reports)
         self._reports.append(None)
-
-    def step_issued(self, event: Step) -> Decision:
-        return self._sink.step_issued(event)
-
-    def step_observed(self, event: Outcome) -> Decision:
-        return self._sink.step_observed(event)
-
-    def run_ended(self, event: RunEnded) -> RunSummary | None:
-        return self._sink.run_ended(event)
 
     def reports(self) -> list[RunReport]:
         """Every run, in the order of their first lines."""
@@ -138,7 +128,8 @@ class RecordedRuns:
     def _keep_unfinished(self, run: MeasuredRun) -> None:
         self._reports[self._open[run.started.run]] = _small(run.report())
 
-    def _finished(self, report: RunReport) -> None:
+    def run_finished(self, report: RunReport) -> None:
+        super().run_finished(report)
         index = self._open.pop(report.run, None)
         if index is not None:
             self._reports[index] = _small(report)
@@ -265,18 +256,15 @@ def _auv(auv: AUV) -> str:
     return percent(auv.value) if error is None else f"{percent(auv.value)} ± {percent(error)}"
 
 
-class StepLines:
-    """A sink in front of another that emits a line for every step.
+class StepLines(RunObserver):
+    """Emits a line for every step of a replay.
 
     Whether a step loops is known once its repetition is complete or broken off, so its line waits
     until then. Lines of one run come in order, runs interleave. At most as many wait as the longest
     period of a loop.
     """
 
-    def __init__(
-        self, sink: StepSink, engine: Engine, emit: Callable[[dict[str, Any]], object]
-    ) -> None:
-        self._sink = sink
+    def __init__(self, engine: Engine, emit: Callable[[dict[str, Any]], object]) -> None:
         self._engine = engine
         self._emit = emit
         self._waiting: dict[str, deque[dict[str, Any]]] = {}
@@ -284,11 +272,9 @@ class StepLines:
     def run_started(self, event: RunStarted) -> None:
         self._release(event.run)  # of a run that is open under the same id
         self._waiting[event.run] = deque()
-        self._sink.run_started(event)
 
-    def step_issued(self, event: Step) -> Decision:
+    def step_issued(self, event: Step, decision: Decision) -> None:
         """An action was issued: from here it is known whether it completes a repetition."""
-        decision = self._sink.step_issued(event)
         run = self._engine.get(event.run)
         if run is not None:
             waiting = self._waiting.setdefault(event.run, deque())
@@ -302,11 +288,9 @@ class StepLines:
                     if line["t"] < loops.settled[0]:
                         break
                     line["loop"] = line["loop"] or line["t"] in loops.settled
-        return decision
 
-    def step_observed(self, event: Outcome) -> Decision:
+    def step_observed(self, event: Outcome, decision: Decision) -> None:
         """A result was observed: from here all else about its step is known."""
-        decision = self._sink.step_observed(event)
         run = self._engine.get(event.run)
         if run is not None:
             step = run.steps - 1 if event.step is None else event.step
@@ -317,13 +301,11 @@ class StepLines:
             since = run.of(Loops).pending_since
             pending = 0 if since is None else run.steps - since
             self._release(event.run, but=max(pending, run.of(TideLoops).pending))
-        return decision
 
-    def run_ended(self, event: RunEnded) -> RunSummary | None:
+    def run_ended(self, event: RunEnded) -> None:
         """A run ended: no waiting step can become a loop step."""
         self._release(event.run)
         self._waiting.pop(event.run, None)
-        return self._sink.run_ended(event)
 
     def close(self) -> None:
         """Emit the waiting lines of the runs without an end."""
@@ -387,16 +369,16 @@ def replay(settings: ReplaySettings) -> None:
     runs = measured_as(settings)
     errors = InputErrors(strict=settings.strict)
     with ExitStack() as stack:
-        sink: StepSink = runs
+        observers: list[StepLines] = []
         if settings.steps_out is not None:
             out = stack.enter_context(open_output(settings.steps_out))
-            sink = lines = StepLines(
-                runs,
+            lines = StepLines(
                 runs.engine,
                 lambda line: out.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)),
             )
             stack.callback(lines.close)
-        skipped = read_recordings(settings, sink, errors)
+            observers.append(lines)
+        skipped = read_recordings(settings, runs, errors, *observers)
     if settings.json:
         for text in document_text(runs, skipped_lines=skipped):
             print_json(text)

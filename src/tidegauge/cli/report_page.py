@@ -23,7 +23,7 @@ from tidegauge.diagnose.competency_scores import CompetencyScore, read_scores
 from tidegauge.diagnose.recorded_run import ReportedRun, ReportedStep
 from tidegauge.diagnose.report.page_data import STAGES, contents, page
 from tidegauge.diagnose.report.word_clouds import Embedder, tf_idf
-from tidegauge.events import ABSENT, Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
+from tidegauge.events import ABSENT, Decision, Outcome, RunObserver, RunStarted, Step
 from tidegauge.recordings.encoding import ContentEncoder
 from tidegauge.safety.private_files import private
 from tidegauge.streaming_metrics.normalise import volatile
@@ -46,29 +46,30 @@ class _RunData:
         self.state: object = ABSENT if started.task is None else started.task
 
 
-class ReportData:
-    """A sink in front of that of ``replay`` that keeps the lines and steps of every run.
+class ReportData(RunObserver):
+    """Keeps the lines and steps of every run of a replay.
 
     Memory: the recording, and a few hundred bytes a step.
 
     Attributes:
-        runs: the runs' reports and groups.
+        runs: the runs' reports and groups; the sink of the replay.
+        lines: the other observer that the replay needs, before this one.
     """
 
     def __init__(self, settings: MeasuredInputSettings) -> None:
         self.runs = measured_as(settings)
-        self._sink = StepLines(self.runs, self.runs.engine, self._measured)
+        self.lines = StepLines(
+            self.runs.engine, lambda line: self._last[line["run"]].measured.append(line)
+        )
         self._all: list[_RunData] = []
         self._last: dict[str, _RunData] = {}
 
     def run_started(self, event: RunStarted) -> None:
-        self._sink.run_started(event)
         self._last[event.run] = data = _RunData(event)
         self._all.append(data)
 
-    def step_issued(self, event: Step) -> Decision:
+    def step_issued(self, event: Step, decision: Decision) -> None:
         run = self._last[event.run]
-        decision = self._sink.step_issued(event)
         state = run.state if event.state is ABSENT else event.state
         here = run.place if run.place is not None else state
         digest = decision.signals.state_digest.hex() if decision.signals is not None else ""
@@ -84,11 +85,9 @@ class ReportData:
             )
         )
         self._keep_intervention(run, decision)
-        return decision
 
-    def step_observed(self, event: Outcome) -> Decision:
+    def step_observed(self, event: Outcome, decision: Decision) -> None:
         run = self._last[event.run]
-        decision = self._sink.step_observed(event)
         index = len(run.steps) - 1 if event.step is None else event.step
         step = run.steps[index]
         step.outcome_line = len(run.lines)
@@ -101,10 +100,6 @@ class ReportData:
         outcomes = [result.outcome for result in event.results]
         run.state = outcomes[0] if len(outcomes) == 1 else (outcomes or ABSENT)
         self._keep_intervention(run, decision)
-        return decision
-
-    def run_ended(self, event: RunEnded) -> RunSummary | None:
-        return self._sink.run_ended(event)
 
     def keep_line(self, run: str, line: bytes) -> None:
         """Keep a line of a run, also after the run was stopped."""
@@ -114,7 +109,7 @@ class ReportData:
 
     def reported(self) -> list[ReportedRun]:
         """Every run, in the order of their first lines."""
-        self._sink.close()
+        self.lines.close()
         reports = self.runs.reports()
         for run, report in zip(self._all, reports, strict=True):
             for step, measured in zip(run.steps, run.measured, strict=True):
@@ -127,9 +122,6 @@ class ReportData:
             ReportedRun(report, run.started.task or "", run.steps, run.lines)
             for run, report in zip(self._all, reports, strict=True)
         ]
-
-    def _measured(self, line: dict[str, Any]) -> None:
-        self._last[line["run"]].measured.append(line)
 
     @staticmethod
     def _keep_intervention(run: _RunData, decision: Decision) -> None:
@@ -201,7 +193,9 @@ def write_report(
     errors = errors or InputErrors(strict=False)
     settings = settings or MeasuredInputSettings(files=tuple(files))
     report = ReportData(settings)
-    skipped = read_recordings(settings, report, errors, keep_line=report.keep_line)
+    skipped = read_recordings(
+        settings, report.runs, errors, report.lines, report, keep_line=report.keep_line
+    )
     runs = report.reported()
     numbers = document(report.runs, skipped_lines=skipped)
     groups = report.runs.groups().items()

@@ -26,7 +26,7 @@ from tidegauge.cli.terminal import print_json, print_line
 from tidegauge.diagnose.competency_scores import overall_scores, read_scores
 from tidegauge.diagnose.recorded_run import FIELDS, Condition, fields_of
 from tidegauge.errors import ConfigurationError
-from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
+from tidegauge.events import RunStarted
 from tidegauge.pipeline import EngineSink
 from tidegauge.policies import Policy
 from tidegauge.streaming_metrics import RunReport
@@ -136,15 +136,13 @@ def _scores_by_run(file: Path | None) -> dict[str, dict[str, Any]]:
     return found
 
 
-class SelectedRuns:
+class SelectedRuns(EngineSink):
     """A sink that writes the recorded lines of the runs that fulfill a condition.
 
     Memory: the lines and the engine's state of the open runs, and with ``top`` the lines of as many
     runs.
 
     Args:
-        holds: whether a run with these fields fulfills it.
-        write: writes lines.
         top: write only so many runs, the best first, at the end. ``None``: all, in their order.
         rank: the rank of the run with an id, the best has the highest; ``None``: it has none, and
             is not among the top.
@@ -169,27 +167,16 @@ class SelectedRuns:
         self._best: list[tuple[float, int, list[bytes]]] = []  # a heap: rank, order, lines
         self._holds = holds
         self._write_lines = write
-        self._engine = PackedEngine(on_finished=self._finished)
-        self._sink = EngineSink(self._engine, Policy())
+        super().__init__(PackedEngine(on_finished=self._finished), Policy())
         self._lines: dict[str, list[bytes]] = {}  # of the open runs
         self._ended: RunReport | None = None  # the run that the current line ended
 
     def run_started(self, event: RunStarted) -> None:
         """A run began; an open run with the same id did not finish."""
         self._decide_unfinished(event.run)
-        self._sink.run_started(event)
+        super().run_started(event)
         self._ended = None
         self._lines[event.run] = []
-
-    def step_issued(self, event: Step) -> Decision:
-        return self._sink.step_issued(event)
-
-    def step_observed(self, event: Outcome) -> Decision:
-        return self._sink.step_observed(event)
-
-    def run_ended(self, event: RunEnded) -> RunSummary | None:
-        """A run ended; it is decided once its last line is kept."""
-        return self._sink.run_ended(event)
 
     def keep_line(self, run: str, line: bytes) -> None:
         """Keep a line of a run."""
@@ -206,10 +193,10 @@ class SelectedRuns:
             self._write(lines)
 
     def _finished(self, report: RunReport) -> None:
-        self._ended = report
+        self._ended = report  # it is decided once its last line is kept
 
     def _decide_unfinished(self, run: str) -> None:
-        state = self._engine.get(run)
+        state = self.engine.get(run)
         if state is not None:
             self._decide(state.report())
 

@@ -198,15 +198,11 @@ def serve(settings: ServeSettings) -> None:
         lost += _serve(settings, receiver_settings, pipeline, stop)
     finally:
         pipeline.shutdown(_CLOSING * settings.shutdown_seconds)
-    if lines := _lost_lines(pipeline):
+    counts: Mapping[tuple[str, ...], Any] = pipeline.more_metrics().get(DROPPED_LINES, {})
+    if lines := float(sum(counts.values())):
         lost.append(f"the recording lacks {lines:,.0f} lines")
     if lost:
         print_line(f"stopped, but {', '.join(lost)}", err=True)
-
-
-def _lost_lines(pipeline: Pipeline) -> float:
-    counts: Mapping[tuple[str, ...], Any] = pipeline.more_metrics().get(DROPPED_LINES, {})
-    return float(sum(counts.values()))
 
 
 def _serve(

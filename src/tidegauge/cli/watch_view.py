@@ -17,7 +17,7 @@ from tidegauge.cli.live_runs import (
     STATUS_STYLES,
     WORK_NUMBERS,
     LiveRun,
-    LiveRunSink,
+    LiveRuns,
     LoopOnset,
     lines_of,
     run_numbers,
@@ -51,7 +51,6 @@ class WatchView:
     """Shows runs while they are at work.
 
     Args:
-        pipeline: what was configured; its sink is replaced by one that keeps the runs.
         policy: what it would do is shown, of runs that it does not act on.
         contents: whether prompts are shown.
         on_loop: called at every onset of a loop; it must not wait.
@@ -68,16 +67,14 @@ class WatchView:
         self._contents = contents
         self._acts = not pipeline.settings.observe_only
         self._policy = policy
-        recorder = pipeline.recorder
-        self._sink = LiveRunSink(
-            recorder.sink,
+        self._live = LiveRuns(
             pipeline.engine,
             task=self._name,
             planned=self._planned,
             on_loop=on_loop,
             most=_MAX_RUNS,
         )
-        recorder.sink = self._sink
+        pipeline.observe(self._live)
         self._news: deque[str] = deque(maxlen=_MAX_NEWS)
         self._console = open_console()
 
@@ -99,7 +96,7 @@ class WatchView:
         """Print the rest of the news, and what was done in all."""
         if not self._console.is_terminal:
             self._print_news()
-        totals, planned = self._sink.totals, self._sink.planned_totals
+        totals, planned = self._live.totals, self._live.planned_totals
         counted = f"{totals['runs']} runs, {totals['steps']} steps"
         done = ", ".join(f"{word}: {totals[name]}" for name, word in _ACTIONS.items())
         would = ", ".join(f"{word}: {planned[name]}" for name, word in _ACTIONS.items())
@@ -121,14 +118,14 @@ class WatchView:
         return visible(text, _MAX_NAME)
 
     def _print_news(self) -> None:
-        for line in self._sink.news():
+        for line in self._live.news():
             print_line(line)
 
     def _frame(self) -> Group:
-        self._news.extend(self._sink.news())
+        self._news.extend(self._live.news())
         room = max(_FEWEST_ROWS, self._console.height - _HEAD_LINES - len(self._news))
         shown: list[LiveRun] = []
-        for run in reversed(self._sink.runs):
+        for run in reversed(self._live.runs):
             room -= lines_of(run.report)
             if room < 0:
                 break

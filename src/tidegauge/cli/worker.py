@@ -168,7 +168,7 @@ def _worker_settings(settings: WorkerCommandSettings) -> WorkerSettings:
 
 def _from_otlp() -> Callable[[bytes | None, bytes | None], bytes]:
     """Reads messages of a Collector; of contents, the state has digests only."""
-    from tidegauge.fleet.otlp_messages import from_otlp
+    from tidegauge.fleet.gateway import from_otlp
     from tidegauge.recordings import ContentEncoder
     from tidegauge.streaming_metrics.normalise import volatile
 

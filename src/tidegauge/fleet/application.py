@@ -50,10 +50,6 @@ class Topics(NamedTuple):
 class WorkerProducer:
     """Writes with the application's producer: delivered before offsets are committed.
 
-    Args:
-        producer: the producer of Quix Streams.
-        topics: the topics.
-
     Attributes:
         dead_letters: number of dead letters by reason.
         produced: number of summaries and decisions.
@@ -173,14 +169,8 @@ class FleetApplication(Application):
     """Runs in the main thread, until SIGTERM or Ctrl-C.
 
     Args:
-        brokers: addresses of some of the brokers.
         topic: the topic to read; ``.summaries``, ``.decisions`` and ``.dead-letters`` are written.
-        group: the consumer group of the workers that share the topic.
-        state_dir: directory of the state.
-        make_partition: makes an empty partition.
-        commit_seconds: interval of commits.
         exactly_once: write output in the transaction that commits its input.
-        config: properties of the Kafka clients.
         convert: makes the value of a gateway's message of a message's key and value; left out,
             gateways have written the messages. It may raise MessageError.
 

@@ -121,9 +121,6 @@ def check_topic(
 
     Args:
         client: a producer, or another client with ``list_topics`` and ``poll``.
-        brokers: their addresses, for messages.
-        topic: the topic's name.
-        errors: the errors of the client.
         seconds: how long to try.
 
     Raises:

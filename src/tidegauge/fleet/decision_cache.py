@@ -230,7 +230,6 @@ class DecisionCache:
         """The current decisions, as soon as the client does not know them, or after a while.
 
         Args:
-            ids: ids of runs or traces.
             known: whether the client knows the answer with this :func:`etag`.
             seconds: how long to wait at most.
         """

@@ -52,10 +52,6 @@ class DecisionsReader:
     If the brokers cannot be reached, it retries forever; the cache does not change meanwhile.
 
     Args:
-        cache: takes the records.
-        brokers: ``host:port``, separated by commas.
-        topic: the topic of decisions.
-        config: further properties of librdkafka, such as those of SASL and TLS.
         follow_seconds: interval of the search for new partitions.
 
     Attributes:

@@ -31,7 +31,6 @@ class DecisionsServer(BoundedServer):
     """Responds to requests for decisions, after :meth:`start`.
 
     Args:
-        cache: holds the decisions.
         listener: address and limits; every request that waits for news occupies a connection.
         ready: whether the cache has read the whole topic; until then the server responds 503.
         token: bearer token that clients must send; ``None``: clients need none.

@@ -23,8 +23,10 @@ from tidegauge.fleet.brokers import (
     failure,
     new_producer,
 )
-from tidegauge.fleet.span_encoding import encode_span, spans_message
+from tidegauge.fleet.message_json import MessageError
+from tidegauge.fleet.span_encoding import encode_span, encode_spans, spans_message
 from tidegauge.foreign_spans.span import SpanData
+from tidegauge.receivers.decoding import MalformedRequestError, decode_protobuf
 from tidegauge.recordings.encoding import ContentEncoder
 from tidegauge.safety.guard import guarded
 
@@ -43,7 +45,6 @@ class GatewaySettings:
     Args:
         brokers: addresses of some of the brokers, ``host:port``, separated by commas.
         topic: the topic of the messages, which must exist.
-        encoder: encodes contents.
         digests: encodes the contents of a span that is too large for a message.
         config: more properties of librdkafka, for security or other limits.
         queue_bytes: limit of the size of the waiting messages.
@@ -264,3 +265,34 @@ class Gateway:
 
 def _message(trace_id: int, spans: Sequence[bytes]) -> _Message:
     return _Message(f"{trace_id:032x}", spans_message(trace_id, spans), len(spans))
+
+
+def from_otlp(key: bytes | None, value: bytes | None, encoder: ContentEncoder) -> bytes:
+    """The message that a gateway would have written, from one of an OpenTelemetry Collector.
+
+    Its Kafka exporter writes requests of OTLP in protobuf. With ``partition_traces_by_id``, each
+    has spans of one trace. So all spans of a run are in one partition, as those of a gateway.
+
+    Args:
+        key: the id of the trace, in hexadecimal digits.
+
+    Raises:
+        MessageError: it is not such a message.
+
+    >>> from_otlp(b"1" * 32, b"", ContentEncoder(bytes.hex, plain=False))[:30]
+    b'{"type":"spans","version":1,"r'
+    """
+    try:
+        trace_id = int(key or b"", 16)
+    except ValueError as error:
+        raise MessageError(
+            "key",
+            "the key is not the id of a trace; set partition_traces_by_id: true in the exporter",
+        ) from error
+    try:
+        spans = decode_protobuf(value or b"").spans
+    except MalformedRequestError as error:
+        raise MessageError("malformed", str(error)) from error
+    if any(span.trace_id != trace_id for span in spans):
+        raise MessageError("key", "the key is not the id of the trace of all spans")
+    return encode_spans(trace_id, spans, encoder)

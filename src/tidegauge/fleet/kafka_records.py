@@ -36,7 +36,6 @@ class Message(NamedTuple):
         turn: position of the event in its run: (index, 0) of a step, (index of its step, 1) of an
             outcome, (number of steps, 0) of an end; ``None``: unknown.
         offset: its offset in its partition.
-        value: its value.
     """
 
     run: str
@@ -112,10 +111,6 @@ class DecisionRecord(NamedTuple):
 def read_decision(key: bytes | None, value: bytes | None) -> DecisionRecord:
     """Read a record of the topic of decisions.
 
-    Args:
-        key: the run's id in UTF-8.
-        value: the JSON object.
-
     Raises:
         MessageError: it does not have the documented form.
     """
@@ -162,7 +157,6 @@ class ChangelogRecord(NamedTuple):
     Args:
         offset: the message's offset in its partition.
         now: time at which it was processed, in seconds since the epoch.
-        key: its key.
         value: its value, or the snapshot.
 
     >>> ChangelogRecord(7, 1.5, "r", b'{"type":"end"}').encoded()

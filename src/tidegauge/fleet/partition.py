@@ -101,8 +101,6 @@ class Partition:
     Args:
         sink: takes the runs' steps; shared by all partitions of a worker.
         reject: called with messages that turn out to be invalid after they were processed.
-        defaults: attributes of runs whose spans do not give them.
-        limits: how much is held, and for how long.
         max_state_bytes: limit of the changelog; beyond it, the run with the largest part is ended.
         max_record_bytes: limit of a record of it; instead of a larger snapshot, the messages stay.
 

@@ -22,12 +22,11 @@ from tidegauge.fleet.kafka_records import Message
 from tidegauge.fleet.partition import MAX_STATE_BYTES, Partition
 from tidegauge.fleet.sink import FleetSink
 from tidegauge.foreign_spans.external_run import RunDefaults
-from tidegauge.pipeline import EngineSink
 from tidegauge.policies import Policy
 from tidegauge.receivers.assembly import ASSEMBLY_LIMITS, AssemblyLimits
 from tidegauge.runs.current import set_recorder
 from tidegauge.runs.recorder import Recorder
-from tidegauge.streaming_metrics import Engine, EventLog, RunReport
+from tidegauge.streaming_metrics import Engine, EventLog
 from tidegauge.streaming_metrics.normalise import volatile
 from tidegauge.tracer import SpanFactory
 
@@ -109,12 +108,10 @@ class Worker:
             detect_polls=settings.detect_polls,
             repetition=settings.repetition or settings.policy.reads_words,
             features=settings.policy.reads_features,
-            on_finished=self._run_finished,
+            on_finished=lambda report: self._sink.run_finished(report),  # noqa: PLW0108 -- made below
             event_log=event_log,
         )
-        live = EngineSink(self.engine, settings.policy)
-        self._crossings = live.crossings
-        self._sink = FleetSink(live, self._produce)
+        self._sink = FleetSink(self.engine, settings.policy, self._produce)
         self.spans = SpanFactory(
             NoOpTracer(), NoOpLogger("tidegauge"), digest_key=settings.digest_key
         )
@@ -170,7 +167,7 @@ class Worker:
         partitions = tuple(application.partitions.values())
         counts = application.counts
         metrics: dict[MetricDefinition, Mapping[tuple[str, ...], float]] = {
-            **self._crossings.metrics(),
+            **self._sink.crossings.metrics(),
             catalog.WORKER_PARTITIONS: {(): len(partitions)},
             catalog.WORKER_RUNS: {(): len(self._sink)},
             catalog.WORKER_LAG: {(): application.lag},
@@ -212,6 +209,3 @@ class Worker:
 
     def _produce(self, kind: str, key: str, record: bytes) -> None:
         self._application.output.produce(kind, key, record)
-
-    def _run_finished(self, report: RunReport) -> None:
-        self._sink.run_finished(report)

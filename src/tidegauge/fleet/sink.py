@@ -10,9 +10,10 @@ from tidegauge.events import Decision, Outcome, RunEnded, RunOutcome, RunStarted
 from tidegauge.fleet.kafka_records import DecisionRecord
 from tidegauge.fleet.message_json import VERSION
 from tidegauge.pipeline import EngineSink
+from tidegauge.policies import Policy
 from tidegauge.recordings.encoding import encoded
 from tidegauge.safety.critical import here
-from tidegauge.streaming_metrics import RunReport, run_entry
+from tidegauge.streaming_metrics import Engine, RunReport, run_entry
 from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start
 
 _KEPT: Final = ("trace_id", "parent", "children", "decision", "decided")
@@ -33,17 +34,11 @@ class _OpenRun:
         self.decided = False  # whether a decision was produced
 
 
-class FleetSink:
-    """An :class:`EngineSink` that produces summaries and decisions, and can restore runs.
+class FleetSink(EngineSink):
+    """The live sink of a worker: it produces summaries and decisions, and can restore runs.
 
     The agents run elsewhere, so no run is stopped here: every step gets the decision to go on, and
     the real decision is produced for the fleet.
-
-    The engine must call :meth:`run_finished` for every run that ended.
-
-    Args:
-        inner: measures and decides.
-        produce: called with summaries and decisions.
 
     Attributes:
         restoring: the events were measured before, by this worker or another: they do not count,
@@ -51,10 +46,10 @@ class FleetSink:
         now: time of the current event, in seconds since the epoch.
     """
 
-    def __init__(self, inner: EngineSink, produce: Produce) -> None:
+    def __init__(self, engine: Engine, policy: Policy, produce: Produce) -> None:
+        super().__init__(engine, policy)
         self.restoring = False
         self.now = 0.0
-        self._inner = inner
         self._produce = produce
         self._open: dict[str, _OpenRun] = {}
         self._runs: dict[str, set[str]] = {}  # ids of the open runs, by key
@@ -68,19 +63,19 @@ class FleetSink:
         """A run began."""
         if self.restoring:
             self._detach(event.run)
-            self._inner.engine.restore(event)
+            self.engine.restore(event)
         else:
-            self._inner.run_started(event)
+            super().run_started(event)
         run = self._open[event.run] = _OpenRun(event)
         self._runs.setdefault(run.key, set()).add(event.run)
 
     def step_issued(self, event: Step) -> Decision:
         """An action was issued."""
-        return self._decided(event.run, self._inner.step_issued(event))
+        return self._decided(event.run, super().step_issued(event))
 
     def step_observed(self, event: Outcome) -> Decision:
         """A result was observed."""
-        return self._decided(event.run, self._inner.step_observed(event))
+        return self._decided(event.run, super().step_observed(event))
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         """A run ended."""
@@ -91,10 +86,11 @@ class FleetSink:
             run.children = event.children
         if event.outcome is None:  # the agent may have ignored a stop
             event = replace(event, outcome=_outcome(event.success))
-        return self._inner.run_ended(event)
+        return super().run_ended(event)
 
     def run_finished(self, report: RunReport) -> None:
         """The engine ended a run."""
+        super().run_finished(report)
         run = self._closed(report.run)
         if run is None:
             return
@@ -117,7 +113,7 @@ class FleetSink:
         """The open runs of a key as plain data, for :meth:`load`."""
         found = []
         for run_id in self.open_runs(key):
-            run, measured = self._open[run_id], self._inner.engine.get(run_id)
+            run, measured = self._open[run_id], self.engine.get(run_id)
             if measured is not None:
                 with here.critical, measured.lock:
                     state = save_run(measured)
@@ -131,7 +127,7 @@ class FleetSink:
         Raises:
             ValueError: the data have another version or form.
         """
-        engine = self._inner.engine
+        engine = self.engine
         for one in saved:
             event = saved_start(one["state"])
             self._detach(event.run)
@@ -167,7 +163,7 @@ class FleetSink:
         """The runs of these keys are restored: what follows counts."""
         for key in keys:
             for run in self._runs.get(key, ()):
-                self._inner.engine.restored(run)
+                self.engine.restored(run)
 
     def drop(self, keys: Iterable[str]) -> None:
         """Detach the runs of these keys, which go to another worker."""
@@ -178,7 +174,7 @@ class FleetSink:
 
     def _detach(self, run: str) -> None:
         if self._closed(run) is not None:
-            self._inner.engine.detach(run)
+            self.engine.detach(run)
 
     def _closed(self, run_id: str) -> _OpenRun | None:
         run = self._open.pop(run_id, None)

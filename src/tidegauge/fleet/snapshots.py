@@ -25,12 +25,7 @@ _DICTIONARIES: Final = {1: Path(__file__).with_name("snapshot_dictionary.txt").r
 
 
 class Upgrade(NamedTuple):
-    """Makes the data of one version those of the next.
-
-    Args:
-        head: of the first part.
-        trace: of the second part.
-    """
+    """Makes the data of one version those of the next."""
 
     head: Callable[[Data], Data] = dict
     trace: Callable[[Any], Any] = list

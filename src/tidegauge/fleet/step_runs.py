@@ -88,7 +88,6 @@ class StepRuns:
     """The open runs of step events. One thread at a time.
 
     Args:
-        sink: takes the events.
         reject: called with messages that waited and turn out to be invalid.
         allowed_lateness: seconds that an event waits for the events before it.
         idle_seconds: a run without an event for this long is ended, with outcome unknown.

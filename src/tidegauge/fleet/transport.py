@@ -37,8 +37,6 @@ class DecisionsTransport:
     """Sends requests in one thread; another thread may interrupt it.
 
     Args:
-        url: URL of ``tidegauge decisions``.
-        token: bearer token to send.
         timeout: seconds to wait for a response, including the time that the server waits for a
             change.
 

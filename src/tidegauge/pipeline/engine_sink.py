@@ -1,4 +1,4 @@
-"""The live step sink: feeds the engine, asks the policy."""
+"""The live step sink: feeds the engine, asks the policy, reports to observers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import math
 import threading
 from bisect import bisect_left, insort
 from collections import OrderedDict, deque
-from typing import Final
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from tidegauge.events import (
     Decision,
     Outcome,
     PolicyInForce,
     RunEnded,
+    RunObserver,
     RunStarted,
     RunSummary,
     Step,
@@ -21,9 +24,11 @@ from tidegauge.policies import Crossings, LivePolicy, Policy, RunPolicy
 from tidegauge.safety.critical import here, reset_after_fork
 from tidegauge.safety.guard import arrived_from_outside, guarded
 from tidegauge.streaming_metrics import Engine, RunReport
-from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep
 from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.values import ValueCache
+
+if TYPE_CHECKING:
+    from tidegauge.recordings import RunLines
 
 _MAX_GROUPS: Final = 200
 _ENDS: Final = ("stopped", "error", "failure")
@@ -62,11 +67,7 @@ class RunTroubles:
         self._costs: OrderedDict[tuple[str, str], _LastCosts] = OrderedDict()
 
     def of(self, report: RunReport) -> tuple[str, ...]:
-        """The troubles of a run that has ended, in the order of the table above.
-
-        Args:
-            report: its numbers.
-        """
+        """The troubles of a run that has ended, in the order of the table above."""
         ended = (report.outcome,) if report.outcome in _ENDS else ()
         cost = ("cost",) if self._is_costly(report) else ()
         return (*ended, *report.past_troubles, *cost)
@@ -116,14 +117,18 @@ class _LastCosts:
 
 
 _REPORTED: Final = [name for name in RunSummary._fields if name != "troubles"]
+_EVENTS: Final = [name for name in vars(RunObserver) if name.startswith(("run_", "step_"))]
 
 
 class EngineSink:
-    """The live :class:`~tidegauge.events.StepSink`: feeds the engine and asks the policy.
+    """The live :class:`~tidegauge.events.StepSink`: feeds the engine, asks the policy, and
+    reports to observers what the engine has taken.
+
+    The recording alone gets the steps of a run in the engine's order: its lock is held around
+    both. If there is an observer, the engine must call :meth:`run_finished` for every run
+    that ends: evicted runs end without an event.
 
     Args:
-        engine: takes the steps.
-        policy: decides.
         all_signals: whether every decision has all signals, even if the run continues.
         counts_nudges: whether a nudge counts when it is decided; else :meth:`nudged` counts it.
 
@@ -138,6 +143,7 @@ class EngineSink:
         *,
         all_signals: bool = False,
         counts_nudges: bool = True,
+        recording: RunLines | None = None,
     ) -> None:
         self.engine = engine
         self.policy = policy
@@ -145,16 +151,55 @@ class EngineSink:
         self._live = LivePolicy(policy, counts_nudges=counts_nudges)
         self._troubles = RunTroubles()
         self.all_signals = all_signals
+        self._recording = recording
+        self._observed = all_signals
+        self._observing: dict[str, tuple[Callable[..., object], ...]] = dict.fromkeys(_EVENTS, ())
+        self._ending: dict[str, RunEnded] = {}
+        if recording is not None:
+            self.observe(recording)
+
+    def observe(self, observer: RunObserver) -> None:
+        """Report to it all that comes from now on."""
+        guard = guarded(observer.name, default=None)
+        for event in _EVENTS:
+            if getattr(type(observer), event) is not getattr(RunObserver, event):
+                self._observing[event] += (guard(getattr(observer, event)),)
+        self._observed = True
+
+    def _report(self, event: str, *args: object) -> None:
+        for observe in self._observing[event]:
+            observe(*args)
 
     def run_started(self, event: RunStarted) -> None:
         """A run began."""
+        # With no lock of an observer held: this may end other runs, which takes their locks.
         self.engine.run_started(event)
+        run = self.engine.get(event.run) if self._observed else None
+        if run is not None:
+            self._report("run_started", replace(run.started, task=event.task, t_max=run.t_max))
+            if self.engine.get(event.run) is not run:  # it was evicted before it was known
+                self._report("run_ended", RunEnded(run=event.run))
 
     def step_issued(self, event: Step) -> Decision:
         """An action was issued."""
         try:
             engine = self.engine
-            return engine.issue(engine.digester.step(event), self._live, full=self.all_signals)
+            if not self._observed:
+                return engine.issue(engine.digester.step(event), self._live)
+            if (recording := self._recording) is None:
+                step = engine.digester.step(event)
+                decision = engine.issue(step, self._live, full=self.all_signals)
+            else:
+                cache = ValueCache()  # digest and line read the values once
+                step = engine.digester.step(event, cache)
+                line = recording.step_line(event, step, cache)
+                with here.critical, recording.locked(step.run):
+                    decision = engine.issue(step, self._live, full=True)  # for lines without words
+                    recording.issued(step, line, decision)
+            if decision.signals is not None:
+                for observe in self._observing["step_issued"]:
+                    observe(event, decision)
+            return decision
         except Exception as error:
             self._switch_off(event.run, error)
             raise
@@ -163,46 +208,25 @@ class EngineSink:
         """A result was observed."""
         try:
             engine = self.engine
-            return engine.observe(engine.digest_outcome(event), self._live, full=self.all_signals)
+            if not self._observed:
+                return engine.observe(engine.digest_outcome(event), self._live)
+            if (recording := self._recording) is None:
+                outcome = engine.digest_outcome(event)
+                decision = engine.observe(outcome, self._live, full=self.all_signals)
+            else:
+                cache = ValueCache()
+                outcome = engine.digest_outcome(event, cache)
+                lines = recording.result_lines(event, outcome, cache)
+                with here.critical, recording.locked(outcome.run):
+                    outcome = recording.timed(outcome)
+                    decision = engine.observe(outcome, self._live, full=True)
+                    recording.observed(outcome, lines, decision)
+            if decision.signals is not None:
+                for observe in self._observing["step_observed"]:
+                    observe(event, decision)
+            return decision
         except Exception as error:
             self._switch_off(event.run, error)
-            raise
-
-    def digest_step(self, event: Step, cache: ValueCache | None = None) -> DigestedStep:
-        """The digested action. May run user code: call it without a lock.
-
-        Args:
-            event: the action.
-            cache: keeps what is read from it, for the next reader.
-        """
-        try:
-            return self.engine.digester.step(event, cache)
-        except Exception as error:
-            self._switch_off(event.run, error)
-            raise
-
-    def digest_outcome(self, event: Outcome, cache: ValueCache | None = None) -> DigestedOutcome:
-        """The digested result; as :meth:`digest_step`."""
-        try:
-            return self.engine.digest_outcome(event, cache)
-        except Exception as error:
-            self._switch_off(event.run, error)
-            raise
-
-    def issue(self, step: DigestedStep) -> Decision:
-        """Take a digested action, and ask the policy."""
-        try:
-            return self.engine.issue(step, self._live, full=self.all_signals)
-        except Exception as error:
-            self._switch_off(step.run, error)
-            raise
-
-    def observe(self, outcome: DigestedOutcome) -> Decision:
-        """Take a digested result, and ask the policy."""
-        try:
-            return self.engine.observe(outcome, self._live, full=self.all_signals)
-        except Exception as error:
-            self._switch_off(outcome.run, error)
             raise
 
     def nudged(self, run: str, nudge: Decision) -> None:
@@ -213,7 +237,15 @@ class EngineSink:
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         """A run ended."""
         run = self.engine.get(event.run)
-        report = self.engine.run_ended(event)
+        if not self._observed:
+            report = self.engine.run_ended(event)
+        else:
+            event = replace(self.engine.digester.end(event), policy=self._policy_in_force(run))
+            self._ending[event.run] = event
+            try:
+                report = self.engine.run_ended(event)
+            finally:
+                self._ending.pop(event.run, None)
         if report is None:
             return None
         if run is not None and self.policy.thresholds:
@@ -230,9 +262,29 @@ class EngineSink:
         )
         return summary._replace(loop_steps=None) if "loops" in report.lost else summary
 
-    def policy_in_force(self, run_id: str) -> PolicyInForce | None:
+    def run_finished(self, report: RunReport) -> None:
+        """A run was ended in the engine, by its adapter or to make room."""
+        if self._observed:
+            ended = replace(
+                self._ending.get(report.run) or RunEnded(run=report.run),
+                success=report.success,
+                outcome=report.outcome,
+                agent_name=report.agent_name,
+                refused_calls=report.refused_calls,
+            )
+            self._report("run_ended", ended)
+
+    def run_restored(self, run: MeasuredRun) -> None:
+        """A run that waited continues here."""
+        event = replace(run.started, task=None, t_max=run.t_max)
+        self._report("run_restored", event, run.steps, run.completed_steps)
+
+    def run_detached(self, run: str) -> None:
+        """A run that waits may continue elsewhere."""
+        self._report("run_detached", run)
+
+    def _policy_in_force(self, run: MeasuredRun | None) -> PolicyInForce | None:
         """The thresholds that apply to an open run; ``None``, there are none."""
-        run = self.engine.get(run_id)
         if run is None or not self.policy.thresholds:
             return None
         state = _state(run)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from tidegauge.catalog import RUNBOOKS, MetricDefinition
 from tidegauge.errors import ConfigurationError
-from tidegauge.events import Identity, StepSink
+from tidegauge.events import RunObserver
 from tidegauge.exporters.reading import Exporter, More, Reader
 from tidegauge.net.hosts import is_loopback
 from tidegauge.pipeline.engine_sink import EngineSink
@@ -26,7 +26,7 @@ from tidegauge.runs.recorder import Recorder
 from tidegauge.safety.critical import here, reset_after_fork, run_deferred
 from tidegauge.safety.guard import guarded, log
 from tidegauge.settings import checked
-from tidegauge.streaming_metrics import Engine, EventLog, RunReport
+from tidegauge.streaming_metrics import Engine, EventLog
 from tidegauge.streaming_metrics.buckets import Buckets
 from tidegauge.tracer import Contents, SpanFactory, Telemetry, open_telemetry, otlp_asked_for
 from tidegauge.tracer.conventions import CAPTURE_CONTENT_VARIABLE
@@ -40,9 +40,8 @@ if TYPE_CHECKING:
     from tidegauge.exporters.page import Page
     from tidegauge.exporters.prometheus import MetricsServer, RegistryExporter
     from tidegauge.pipeline.judged_runs import JudgedRuns
-    from tidegauge.pipeline.recording_sink import RecordingSink
     from tidegauge.pipeline.stored_runs import StoredRuns
-    from tidegauge.recordings import LineWriter
+    from tidegauge.recordings import LineWriter, RunLines
 
 D = TypeVar("D")
 
@@ -118,10 +117,9 @@ class Pipeline:
             detect_polls=settings.detect_polls,
             repetition=(settings.repetition or policy.reads_words or settings.records_digests),
             features=policy.reads_features,
-            on_finished=self._run_finished if settings.record_to is not None else None,
+            on_finished=lambda report: self._sink.run_finished(report),  # noqa: PLW0108 -- made below
             event_log=event_log,
         )
-        self.reader = Reader(self.engine, place_label=self._exported_place, more=self.more_metrics)
         self._telemetry = telemetry = self._open_telemetry()
         spans = SpanFactory(
             telemetry.tracer,
@@ -136,14 +134,19 @@ class Pipeline:
             meter_provider=telemetry.meter_provider,
             owns_meter_provider=telemetry.owns_metrics,
         )
-        self._recording: RecordingSink | None = None
-        live = EngineSink(self.engine, policy, counts_nudges=False)
-        self._crossings = live.crossings
-        sink: StepSink = live if settings.record_to is None else self._recorded(live, spans)
+        self.reader = Reader(self.engine, place_label=spans.exported_place, more=self.more_metrics)
+        path = settings.record_to
+        self._sink = live = EngineSink(
+            self.engine,
+            policy,
+            counts_nudges=False,
+            recording=None if path is None else self._recording(path, spans),
+        )
         if settings.judging is not None:
-            sink = self._judged = self._judged_runs(sink, settings.judging, telemetry)
+            self._judged = self._judged_runs(settings.judging, telemetry)
+            live.observe(self._judged)
         self.recorder = Recorder(
-            sink,
+            live,
             spans,
             extractors=tuple(settings.extractors),
             actions=policy.actions,
@@ -241,9 +244,6 @@ class Pipeline:
         sample = self.settings.sample
         return TroubledSpanProcessor(exporter, sample=DEFAULT_SAMPLE if sample is None else sample)
 
-    def _exported_place(self, place: Identity) -> str:
-        return self.recorder.spans.exported_place(place)
-
     def shutdown(self, timeout: float = 5.0) -> None:
         """Stop serving, send queued data, and close files and providers.
 
@@ -282,36 +282,29 @@ class Pipeline:
                 closing.callback(lambda: telemetry.shutdown(_left(deadline)))
             closing.callback(self.stop_serving)
 
-    def _recorded(self, sink: EngineSink, spans: SpanFactory) -> RecordingSink:
-        from tidegauge.pipeline.recording_sink import RecordingSink
-        from tidegauge.recordings import ContentEncoder, JsonlSink, LineWriter
+    def _recording(self, path: FilePath, spans: SpanFactory) -> RunLines:
+        from tidegauge.recordings import ContentEncoder, LineWriter, RunLines
 
         settings = self.settings
-        assert settings.record_to is not None  # noqa: S101 -- for the type checker
         self._writer = LineWriter(
-            settings.record_to,
-            max_bytes=settings.record_max_bytes,
-            backups=settings.record_backups,
+            path, max_bytes=settings.record_max_bytes, backups=settings.record_backups
         )
         contents = ContentEncoder(
             spans.exported_digest,
             plain=settings.record_contents,
             normaliser=settings.normaliser,
         )
-        lines = JsonlSink(
+        return RunLines(
             self._writer,
             contents,
             declarations=settings.tools,
             detect_polls=settings.detect_polls,
         )
-        self._recording = RecordingSink(sink, lines)
-        return self._recording
 
-    def _judged_runs(self, sink: StepSink, judging: Judging, telemetry: Telemetry) -> JudgedRuns:
+    def _judged_runs(self, judging: Judging, telemetry: Telemetry) -> JudgedRuns:
         from tidegauge.pipeline.judged_runs import JudgedRuns
 
         return JudgedRuns(
-            sink,
             judging,
             telemetry.logger,
             contents=self._captures_content(_EVENT_CONTENT),
@@ -323,14 +316,11 @@ class Pipeline:
         from tidegauge.run_stores import open_run_store
 
         waiting = self.recorder.waiting
-        followers = [one for one in (self._recording, self._judged) if one is not None]
         stored = waiting.saved = StoredRuns(
             open_run_store(store) if isinstance(store, str) else store,
-            self.engine,
-            self.recorder.sink,
+            self._sink,
             waiting,
             idle_seconds=self.settings.idle_seconds,
-            followers=followers,
         )
         return stored
 
@@ -344,10 +334,6 @@ class Pipeline:
             return self.settings.capture_content
         return os.environ.get(CAPTURE_CONTENT_VARIABLE, "").upper() in asked_by
 
-    def _run_finished(self, report: RunReport) -> None:
-        if self._recording is not None:
-            self._recording.run_finished(report)
-
     def more_metrics(
         self,
     ) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float | Buckets]]:
@@ -356,7 +342,11 @@ class Pipeline:
         judged = self._judged.metrics() if self._judged is not None else {}
         stored = self._stored.metrics() if self._stored is not None else {}
         added = self._added() if self._added is not None else {}
-        return {**self._crossings.metrics(), **recorded, **stored, **judged, **added}
+        return {**self._sink.crossings.metrics(), **recorded, **stored, **judged, **added}
+
+    def observe(self, observer: RunObserver) -> None:
+        """Report to it all that the engine takes from now on."""
+        self._sink.observe(observer)
 
     def add_metrics(self, more: More) -> None:
         """Export these, too: of what reports the runs of this pipeline."""

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from queue import SimpleQueue
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import orjson
 
 from tidegauge.catalog import RUN_STORE_FAILURES, UNKNOWN_RESUMES, MetricDefinition
-from tidegauge.events import ABSENT, Absent, RunEnded, RunStarted, StepSink
+from tidegauge.events import ABSENT, Absent, RunEnded, RunStarted
+from tidegauge.pipeline.engine_sink import EngineSink
 from tidegauge.run_stores import RunStore
 from tidegauge.runs.waiting_runs import SavedRun, WaitingRuns
 from tidegauge.safety.critical import here, reset_after_fork
 from tidegauge.safety.guard import arrived_from_outside, guarded, internal_errors
-from tidegauge.streaming_metrics import Engine
-from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start
 from tidegauge.values import failure_text
 from tidegauge.values.safe_reading import text_digest
@@ -33,16 +32,6 @@ _QUIET_SECONDS: Final = 30.0
 _WHERE: Final = "run_store"
 
 
-class MoveFollower(Protocol):
-    """Learns of runs that move between processes."""
-
-    def run_restored(self, run: MeasuredRun) -> None:
-        """A run that waited continues here."""
-
-    def run_detached(self, run: str) -> None:
-        """A run may continue elsewhere."""
-
-
 class StoredRuns:
     """Moves runs that wait between an engine and a store.
 
@@ -56,12 +45,8 @@ class StoredRuns:
     Runs that nothing resumes are ended as unknown by the next process that saves one.
 
     Args:
-        store: stores the runs.
-        engine: measures them.
-        sink: takes the ends of runs that nothing resumed.
-        waiting: the runs that wait in this process.
+        sink: measures them; takes the ends of those that nothing resumed.
         idle_seconds: a run waits for at most so long.
-        followers: learn of runs that come and go.
 
     Attributes:
         failures: how often the store failed, or had something that cannot be read.
@@ -70,19 +55,16 @@ class StoredRuns:
     def __init__(
         self,
         store: RunStore,
-        engine: Engine,
-        sink: StepSink,
+        sink: EngineSink,
         waiting: WaitingRuns,
         *,
         idle_seconds: float,
-        followers: Sequence[MoveFollower] = (),
     ) -> None:
         self._store = store
-        self._engine = engine
+        self._engine = sink.engine
         self._sink = sink
         self._waiting = waiting
         self._idle_seconds = idle_seconds
-        self._followers = tuple(followers)
         self._quiet_until = 0.0
         self._reset_after_fork()
         reset_after_fork(self)
@@ -217,8 +199,7 @@ class StoredRuns:
             self._waiting.discard(inside)
         for run_id in _ids(saved):
             self._engine.detach(run_id)
-            for follower in self._followers:
-                follower.run_detached(run_id)
+            self._sink.run_detached(run_id)
 
     def put(self, key: str, place: str, data: bytes, idle_seconds: float | None = None) -> bool:
         """Save a state. Returns whether it is saved."""
@@ -272,8 +253,7 @@ class StoredRuns:
                 if run is not None:
                     with here.critical, run.lock:
                         load_run(run, state)
-                    for follower in self._followers:
-                        follower.run_restored(run)
+                    self._sink.run_restored(run)
         except BaseException:
             for run_id in starts:
                 self._engine.detach(run_id)

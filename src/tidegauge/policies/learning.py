@@ -90,9 +90,6 @@ class ExampleSink:
     Runs without a step, and runs that a threshold could end when they were recorded, are left out:
     of those that it ended, it is not known whether they would have failed.
 
-    Args:
-        on_example: called with every run that ended.
-
     Attributes:
         could_be_ended: how many runs were left out because a threshold could end them.
     """
@@ -239,7 +236,6 @@ def fit(
     """Fit a score to the runs of a table.
 
     Args:
-        table: the runs.
         runs: the weight of each run; 0 leaves it out.
         added: how many standard deviations of the stagnation are added, for one of the score.
         by_left: whether a moment of a failed run weighs by the steps that are left.

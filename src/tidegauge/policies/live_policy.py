@@ -45,7 +45,6 @@ class LivePolicy:
     """Decides on runs of an engine. Called with the run's lock held; it only computes.
 
     Args:
-        policy: the rules and thresholds.
         counts_nudges: whether a nudge counts when it is decided. Where agents run, it counts when
             it is delivered; see ``RecordedRun.nudged``.
     """

@@ -153,12 +153,7 @@ class Policy:
         return xxhash.xxh3_64_hexdigest(repr(parts).encode("utf-8", "surrogatepass"))
 
     def in_force(self, run: RunStarted, exceeded: Iterable[str]) -> PolicyInForce | None:
-        """What the thresholds could do in a run; ``None`` if none applies to it.
-
-        Args:
-            run: the run.
-            exceeded: the scores that exceeded their thresholds in it.
-        """
+        """What the thresholds could do in a run; ``None`` if none applies to it."""
         applying = self.thresholds.of(run.agent, run.task_group)
         if not applying:
             return None
@@ -199,7 +194,6 @@ class Policy:
         """The decision on the next step.
 
         Args:
-            signals: the run's signals.
             blockable: whether the issued call can still be answered without being run.
             exceeded: the result of :meth:`exceeded`, if it is known.
         """

@@ -129,8 +129,6 @@ def write_policy(policy: PolicyFile, *, comment: str = "", folder: str = "") -> 
     """The text of a policy's file.
 
     Args:
-        policy: its contents.
-        comment: stands at the beginning.
         folder: where it is written: files of learned scores are named from there.
 
     >>> print(write_policy(PolicyFile((), (Threshold("steps", 30, "stop", agent="browser"),))))

@@ -193,7 +193,6 @@ class Thresholds:
         """The thresholds that a run exceeds, each with its action for that run.
 
         Args:
-            signals: the run's signals.
             values: the result of :meth:`values`, if it is known.
         """
         known = self.values(signals) if values is None else values

@@ -179,7 +179,6 @@ class TraceSink:
 
     Args:
         rules: a policy whose rules are traced as well, whatever their action.
-        on_trace: called with every run that ended.
         guards: names of guards of other projects to trace, see
             :data:`~tidegauge.policies.foreign_guards.FOREIGN_GUARDS`.
 

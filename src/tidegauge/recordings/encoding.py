@@ -79,7 +79,6 @@ class ContentEncoder:
         """The written form of a digest of the engine.
 
         Args:
-            digest: the digest.
             exact: the digest with the noise, where there is one.
             result: the result that it is of: what that says is written, too.
             noise: the kinds of known noise that were left out.
@@ -113,10 +112,6 @@ class ContentEncoder:
 
         ``None``, which means "not given" elsewhere, stands for a value that is not comparable: the
         engine treats it as not given, too.
-
-        Args:
-            value: the content.
-            cache: values read in the same report.
         """
         return self._encoded(value, self._normaliser, cache)
 
@@ -239,7 +234,6 @@ def encoded(line: Mapping[str, Any], *, nulls: bool = False) -> bytes:
     """The line as JSON, without keys whose value is ``None``: to readers, null means "not given".
 
     Args:
-        line: a JSON object.
         nulls: whether to write ``None``, too, for readers to whom it has a meaning.
 
     >>> encoded({"type": "end", "run": "r1", "success": None})

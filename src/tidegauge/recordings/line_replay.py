@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, BinaryIO, Final, Literal, NamedTuple
 
 from tidegauge.errors import StepEventError
-from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, Step, StepSink
+from tidegauge.events import Decision, Outcome, RunEnded, RunObserver, RunStarted, Step, StepSink
 from tidegauge.recordings.step_events import OpenStep, RecordedStep, StepEvent, parse_line
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
@@ -86,15 +86,16 @@ class Replay:
     of an open run opens a new run of that id, as it does live: the line is used, and reported as a
     fault that was not skipped. Empty lines are ignored.
 
-    When the sink decides to stop a run, the run ends there; its other lines are ignored.
+    When the sink decides to stop a run, the run ends there; its other lines are ignored. What the
+    sink or an observer raises ends the replay.
 
     Memory grows with the number of runs (their ids), not with their length.
 
     Args:
-        sink: receives the events.
         ignore_actions: actions whose calls are skipped, as if they had not been recorded.
         t_max: the ``t_max`` of every run, or of the runs of each task group, instead of the
             recorded one.
+        observers: get each event after the sink.
         on_fault: receives every fault; an exception that it raises ends the replay.
 
     Attributes:
@@ -107,10 +108,12 @@ class Replay:
         *,
         ignore_actions: Container[str] = (),
         t_max: int | Mapping[str, int] | None = None,
+        observers: Sequence[RunObserver] = (),
         on_fault: Callable[[Fault], None] | None = None,
     ) -> None:
         self.skipped_lines = 0
         self._sink = sink
+        self._observers = observers
         self._ignore_actions = ignore_actions
         self._t_max = t_max
         self._on_fault = on_fault
@@ -194,6 +197,8 @@ class Replay:
         if t_max is not None:
             event = replace(event, t_max=t_max)
         self._sink.run_started(event)
+        for observer in self._observers:
+            observer.run_started(event)
 
     def _step(self, step: RecordedStep) -> None:
         issued, observed = step
@@ -202,9 +207,9 @@ class Replay:
         calls = self._replayed(issued)
         if calls is None:
             return
-        decision = self._sink.step_issued(_with_calls(issued, calls))
+        decision = self._issue(_with_calls(issued, calls))
         if not decision.stop:
-            decision = self._sink.step_observed(_with_results(observed, calls))
+            decision = self._observe(_with_results(observed, calls))
         self._apply(decision, issued.run)
 
     def _open_step(self, step: OpenStep) -> None:
@@ -213,7 +218,7 @@ class Replay:
             return
         calls, index = self._replayed(issued), None
         if calls is not None:
-            decision = self._sink.step_issued(_with_calls(issued, calls))
+            decision = self._issue(_with_calls(issued, calls))
             index = decision.signals.step if decision.signals is not None else None
             self._apply(decision, issued.run)
         waiting = self._open_steps.setdefault(issued.run, OrderedDict())
@@ -234,7 +239,24 @@ class Replay:
             raise StepEventError(f"step {outcome.step} does not wait for a result")
         if step.step is not None:
             outcome = _with_results(outcome, step.calls)._replace(step=step.step)
-            self._apply(self._sink.step_observed(outcome), run)
+            self._apply(self._observe(outcome), run)
+
+    def _issue(self, event: Step) -> Decision:
+        decision = self._sink.step_issued(event)
+        for observer in self._observers:
+            observer.step_issued(event, decision)
+        return decision
+
+    def _observe(self, event: Outcome) -> Decision:
+        decision = self._sink.step_observed(event)
+        for observer in self._observers:
+            observer.step_observed(event, decision)
+        return decision
+
+    def _ended(self, event: RunEnded) -> None:
+        self._sink.run_ended(event)
+        for observer in self._observers:
+            observer.run_ended(event)
 
     def _is_open(self, issued: Step) -> bool:
         """Whether the step's run is open; an unknown run is opened."""
@@ -251,7 +273,7 @@ class Replay:
     def _apply(self, decision: Decision, run: str) -> None:
         if decision.stop:
             self._close(run, "stopped")
-            self._sink.run_ended(RunEnded(run=run, outcome="stopped", reason=decision.reason))
+            self._ended(RunEnded(run=run, outcome="stopped", reason=decision.reason))
 
     def _close(self, run: str, standing: Literal["ended", "stopped"]) -> None:
         self._standing[run] = standing
@@ -270,7 +292,7 @@ class Replay:
             raise StepEventError(f"the run {_shown(event.run)} {state}")
         self._close(event.run, "ended")
         if standing == "open":
-            self._sink.run_ended(event)
+            self._ended(event)
 
     def _report(self, fault: Fault) -> None:
         if self._on_fault is not None:

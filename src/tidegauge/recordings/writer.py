@@ -102,8 +102,7 @@ class LineWriter:
         """Add one line, without its newline. Never waits for the disk, never raises.
 
         Args:
-            line: the line.
-            once: see :class:`~tidegauge.recordings.jsonl_sink.Lines`.
+            once: see :class:`~tidegauge.recordings.run_lines.Lines`.
         """
         size = len(line)
         with here.critical, self._lock:

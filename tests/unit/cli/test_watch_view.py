@@ -56,7 +56,7 @@ def test_nothing_is_cut_of_what_the_policy_did_and_would_have_done(width: int) -
                 sink.step_issued(Step(agent, (Call("look"),), blockable=True))
                 sink.step_observed(Outcome(agent, (CallResult("no"),)))
         with view._console.capture() as captured:
-            view._console.print(view._table(view._sink.runs))
+            view._console.print(view._table(view._live.runs))
     finally:
         pipeline.shutdown()
     shown = captured.get()

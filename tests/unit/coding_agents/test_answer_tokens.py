@@ -18,7 +18,7 @@ from tidegauge.coding_agents.claude import CLAUDE, ClaudeTranscript
 from tidegauge.coding_agents.codex import CodexTranscript
 from tidegauge.coding_agents.session_files import AnswerTokens
 from tidegauge.coding_agents.sessions import HookSessions
-from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, Step
+from tidegauge.events import Decision, Outcome, RunObserver, Step
 from tidegauge.pipeline import Pipeline
 from tidegauge.pipeline.settings import Settings
 from tidegauge.safety.guard import internal_errors
@@ -45,23 +45,14 @@ def measured(agent: str, events: list[tuple[float, Any]], path: Path, *, tokens:
     pipeline = Pipeline(Settings(), serve=False)
     found: list[Any] = []
 
-    class Sink:
-        def run_started(self, event: RunStarted) -> None:
-            pipeline_sink.run_started(event)
-
-        def step_issued(self, event: Step) -> Decision:
+    class Found(RunObserver):
+        def step_issued(self, event: Step, decision: Decision) -> None:
             found.append(event._replace(run=""))
-            return pipeline_sink.step_issued(event)
 
-        def step_observed(self, event: Outcome) -> Decision:
+        def step_observed(self, event: Outcome, decision: Decision) -> None:
             found.append(event._replace(run="", seconds=None))
-            return pipeline_sink.step_observed(event)
 
-        def run_ended(self, event: RunEnded) -> None:
-            pipeline_sink.run_ended(event)
-
-    pipeline_sink = pipeline.recorder.sink
-    pipeline.recorder.sink = Sink()
+    pipeline.observe(Found())
     sessions = HookSessions(pipeline.recorder, tokens=tokens)
     try:
         for _, event in sorted(events, key=lambda one: one[0]):

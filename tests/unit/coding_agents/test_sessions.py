@@ -11,10 +11,11 @@ import pytest
 
 from support.hook_payloads import PAYLOADS
 from tidegauge.coding_agents.sessions import HookSessions, SessionLimits
-from tidegauge.events import RunEnded, RunStarted, Step
+from tidegauge.events import Decision, RunEnded, RunObserver, RunStarted, Step
 from tidegauge.pipeline import Pipeline
 from tidegauge.pipeline.settings import Settings
 from tidegauge.policies import Rule
+from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.snapshot import RunReport
 
 RULES = (
@@ -25,7 +26,7 @@ RULES = (
 LIMITS = SessionLimits(beside_seconds=0.02)
 
 
-class Watched:
+class Watched(RunObserver):
     """Sessions, with what reached the engine.
 
     Args:
@@ -39,26 +40,21 @@ class Watched:
         self.started: list[RunStarted] = []
         self.steps: list[Step] = []
         self.reports: list[RunReport] = []
-        self._sink = self.pipeline.recorder.sink
-        self.pipeline.recorder.sink = self
+        self._active: dict[str, MeasuredRun] = {}
+        self.pipeline.observe(self)
         self.sessions = HookSessions(self.pipeline.recorder, limits, clock=lambda: self.now)
 
     def run_started(self, event: RunStarted) -> None:
         self.started.append(event)
-        self._sink.run_started(event)
-
-    def step_issued(self, event: Step) -> Any:
-        self.steps.append(event)
-        return self._sink.step_issued(event)
-
-    def step_observed(self, event: Any) -> Any:
-        return self._sink.step_observed(event)
-
-    def run_ended(self, event: RunEnded) -> Any:
         run = self.pipeline.engine.get(event.run)
         assert run is not None
-        self.reports.append(run.report())
-        return self._sink.run_ended(event)
+        self._active[event.run] = run
+
+    def step_issued(self, event: Step, decision: Decision) -> None:
+        self.steps.append(event)
+
+    def run_ended(self, event: RunEnded) -> None:
+        self.reports.append(self._active.pop(event.run).report())
 
     def give(self, agent: str, kind: str, /, *args: Any, **more: Any) -> Any:
         """Give an event, and return the answer."""

@@ -12,7 +12,6 @@ from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, St
 from tidegauge.exporters.page import Asked, LiveReading
 from tidegauge.fleet.kafka_records import read_decision
 from tidegauge.fleet.sink import FleetSink
-from tidegauge.pipeline import EngineSink
 from tidegauge.policies import Policy, parse_rules
 from tidegauge.streaming_metrics import Engine, EventLog, RunReport
 from tidegauge.streaming_metrics.metric import Stateful
@@ -25,7 +24,7 @@ class Here:
     def __init__(self, event_log: EventLog | None = None) -> None:
         self.produced: list[tuple[str, dict[str, Any]]] = []
         self.engine = Engine(clock=None, on_finished=self._finished, event_log=event_log)
-        self.sink = FleetSink(EngineSink(self.engine, POLICY), self._produce)
+        self.sink = FleetSink(self.engine, POLICY, self._produce)
 
     def _finished(self, report: RunReport) -> None:
         self.sink.run_finished(report)

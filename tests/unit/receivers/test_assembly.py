@@ -142,7 +142,7 @@ def test_steps_are_reported_while_the_agent_runs(live) -> None:
     [run] = live.engine.snapshot().active
     assert run.loop_repeats == 2  # no span says what the first was chosen on
     live.take(root)
-    assert [event.outcome for event in live.listener.ended] == [None]
+    assert [event.outcome for event in live.listener.ended] == ["unknown"]
     assert len(live.assembly) == 0
 
 

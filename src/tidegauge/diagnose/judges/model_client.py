@@ -58,7 +58,6 @@ class ModelClient:
     """Calls a chat model.
 
     Args:
-        model: any chat model of LangChain.
         timeout: seconds within which an answer must arrive. A call that takes longer is abandoned,
             because a thread cannot be ended.
         attempts: limit of attempts per question; a question is repeated after a timeout, a rate

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import orjson
 
-from tidegauge.events import ABSENT, Decision, Outcome, RunEnded, RunStarted, Signals, Step
+from tidegauge.events import ABSENT, Decision, Outcome, RunEnded, RunObserver, RunStarted, Step
 from tidegauge.safety.critical import here, reset_after_fork
 from tidegauge.streaming_metrics.fingerprint import arguments_start
 from tidegauge.values import MAX_TEXT, canonical_start
@@ -300,8 +300,8 @@ def _gap(first: int, last: int) -> str:
     return orjson.dumps({"left_out": f"{steps} not shown"}).decode()
 
 
-class Transcripts:
-    """Writes the transcripts of active runs; a :class:`~tidegauge.events.StepSink`.
+class Transcripts(RunObserver):
+    """Writes the transcripts of active runs.
 
     Args:
         wanted: whether to write a transcript of a run; default: of every run.
@@ -317,6 +317,8 @@ class Transcripts:
     >>> [transcript.run for transcript in finished]
     ['r1']
     """
+
+    name = "judging"
 
     def __init__(
         self,
@@ -356,32 +358,26 @@ class Transcripts:
         if before is not None:
             self._on_finished(before)
 
-    def step_issued(self, event: Step, index: int | None = None) -> Decision:
-        """An action was issued; the decision has only the step's index."""
-        transcript = self._open.get(event.run)
-        if transcript is None:
-            return Decision()
-        index = transcript.issue(event, index)
-        return Decision(signals=Signals(event.run, index, index + 1, b"", b""))
+    def step_issued(self, event: Step, decision: Decision) -> None:
+        """An action was issued."""
+        transcript, signals = self._open.get(event.run), decision.signals
+        if transcript is not None and signals is not None:
+            transcript.issue(event, signals.step)
+            if decision.block:
+                transcript.observe(Outcome(event.run, (), signals.step, blocked=True))
 
-    def resume(self, run: str, *, steps: int, completed: int) -> None:
-        """A run comes back from elsewhere: drop its transcript if something happened there.
-
-        Args:
-            steps: its steps.
-            completed: those that have a result.
-        """
-        with here.critical, self._lock:
-            known = self._open.get(run)
-            if known is not None and (known.steps_taken, known.completed) != (steps, completed):
-                del self._open[run]
-
-    def step_observed(self, event: Outcome) -> Decision:
+    def step_observed(self, event: Outcome, decision: Decision) -> None:
         """A result was observed."""
         transcript = self._open.get(event.run)
         if transcript is not None:
             transcript.observe(event)
-        return Decision()
+
+    def run_restored(self, event: RunStarted, steps: int, completed: int) -> None:
+        """A run comes back from elsewhere: drop its transcript if something happened there."""
+        with here.critical, self._lock:
+            known = self._open.get(event.run)
+            if known is not None and (known.steps_taken, known.completed) != (steps, completed):
+                del self._open[event.run]
 
     def run_ended(self, event: RunEnded) -> None:
         """A run ended: pass its transcript on."""

@@ -36,8 +36,12 @@ from tidegauge.diagnose.judges.rubric_judge import (
 from tidegauge.diagnose.judges.transcript import Transcript
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step
+from tidegauge.pipeline import EngineSink
 from tidegauge.pipeline.judged_runs import JudgedRuns
+from tidegauge.policies import Policy
 from tidegauge.safety.critical import run_deferred
+from tidegauge.safety.guard import guarded
+from tidegauge.streaming_metrics import Engine, RunReport
 
 JUDGE = RubricJudge(SELF_VERIFICATION)
 
@@ -510,34 +514,30 @@ def test_a_model_is_known_by_its_name() -> None:
 # What interrupts an agent that ends a run.
 
 
-class Measured:
-    """Measures nothing, but takes the calls."""
-
-    def run_started(self, event: RunStarted) -> None: ...
-
-    def run_ended(self, event: RunEnded) -> None: ...
-
-
 def interrupt() -> None:
     raise KeyboardInterrupt
 
 
-def sink(judging: Judging) -> JudgedRuns:
-    sink = JudgedRuns(
-        cast("Any", Measured()), judging, NoOpLogger(""), contents=False, max_groups=9
-    )
-    sink.run_started(RunStarted(run="one"))
-    sink.run_started(RunStarted(run="two"))
-    return sink
+def ends_of(judging: Judging, *runs: str) -> list[Callable[[], object]]:
+    """What ends each of these runs, as the engine reports it."""
+    judged = JudgedRuns(judging, NoOpLogger(""), contents=False, max_groups=9)
+
+    def finished(report: RunReport) -> None:
+        sink.run_finished(report)
+
+    sink = EngineSink(Engine(on_finished=finished), Policy())
+    sink.observe(judged)
+    for run in runs:
+        sink.run_started(RunStarted(run=run))
+    return [partial(sink.run_ended, RunEnded(run=run)) for run in runs]
 
 
 def test_a_handler_may_end_another_run_at_any_moment() -> None:
     for moment in moments():
         judging = Judging(Judged(verdict(3)).model, [Brief()], concurrency=2)
         found = collect(judging)
-        runs = sink(judging)
-        one, two = (partial(runs.run_ended, RunEnded(run=run)) for run in ("one", "two"))
-        moment.during(one, two)
+        one, two = ends_of(judging, "one", "two")
+        moment.during(one, guarded("test", default=None)(two))
         run_deferred()
         assert judging.wait(10)
         assert {one.run for one in found} == ({"one", "two"} if moment.came else {"one"})

@@ -11,7 +11,17 @@ import pytest
 
 from support.judged_runs import run_of
 from tidegauge.diagnose.judges.transcript import Transcript, Transcripts
-from tidegauge.events import ABSENT, Call, CallResult, Outcome, RunEnded, RunStarted, Step
+from tidegauge.events import (
+    ABSENT,
+    Call,
+    CallResult,
+    Decision,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    Signals,
+    Step,
+)
 
 
 def shown_steps(transcript: Transcript) -> list[dict]:
@@ -198,10 +208,10 @@ def test_runs_are_handed_over_when_they_end() -> None:
     transcripts = Transcripts(finished.append)
     for run in ("a", "b"):
         transcripts.run_started(RunStarted(run=run))
-    transcripts.step_issued(Step("b", (Call("look"),)))
-    transcripts.step_observed(Outcome("b", (CallResult("nothing"),)))
-    transcripts.step_issued(Step("unknown", (Call("look"),)))
-    transcripts.step_observed(Outcome("unknown", (CallResult("nothing"),)))
+    for run in ("b", "unknown"):
+        taken = Decision(signals=Signals(run, 0, 1, b"", b""))
+        transcripts.step_issued(Step(run, (Call("look"),)), taken)
+        transcripts.step_observed(Outcome(run, (CallResult("nothing"),)), taken)
     transcripts.run_ended(RunEnded(run="b", success=True))
     transcripts.run_ended(RunEnded(run="b"))
     [ended] = finished

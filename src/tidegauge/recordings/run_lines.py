@@ -15,19 +15,20 @@ from tidegauge.events import (
     Absent,
     Call,
     CallResult,
+    Decision,
     Identity,
     Outcome,
     RunEnded,
+    RunObserver,
     RunStarted,
     Signals,
     Step,
-    StepSignals,
     Task,
     ToolDeclaration,
 )
 from tidegauge.recordings.encoding import ContentEncoder, amount, encoded, moment
 from tidegauge.safety.critical import here, reset_after_fork
-from tidegauge.safety.guard import guarded
+from tidegauge.safety.guard import guarded, swallowed
 from tidegauge.streaming_metrics.digested import (
     DigestedOutcome,
     DigestedStep,
@@ -50,13 +51,12 @@ class Lines(Protocol):
         """Add one line, without its newline.
 
         Args:
-            line: the line.
             once: has the line as its only element, or none if the line was added before. It is
                 added and taken out in one step, that an exception cannot come between.
         """
 
 
-class JsonlSink:
+class RunLines(RunObserver):
     """Writes a line for the start, the end and every step of every run.
 
     A replay of the lines gives the numbers of the live run, so lines keep the order of the events.
@@ -64,17 +64,17 @@ class JsonlSink:
     then the step's line contains its index, and a separate line contains the result. Only the last
     step of a run waits for its result.
 
-    :meth:`step_line` and :meth:`result_lines` encode the user's values before. The events of one
-    run then come one at a time: their reporter holds :meth:`locked`. The engine knows which runs
+    :meth:`step_line` and :meth:`result_lines` encode the user's values before. The steps of one run
+    then come one at a time, in the engine's order: their reporter holds :meth:`locked` around
+    the engine's call and that of :meth:`issued` or :meth:`observed`. The engine knows which runs
     are open: nothing here expires.
 
     Args:
-        lines: receives the lines.
-        contents: encodes contents.
         declarations: declared tools by name, as for the engine.
         detect_polls: whether calls that wait are taken for polls, as for the engine.
-        clock: seconds.
     """
+
+    name = "jsonl"
 
     def __init__(
         self,
@@ -90,6 +90,7 @@ class JsonlSink:
         self._declarations = dict(declarations or {})
         self._detect_polls = detect_polls
         self._clock = clock
+        self._faults = swallowed("jsonl")
         self._runs: dict[str, _OpenRun] = {}
         reset_after_fork(self)
 
@@ -101,17 +102,9 @@ class JsonlSink:
         known = self._runs.get(run)
         return _NO_LOCK if known is None else known.lock
 
-    def _detects(self, event: RunStarted) -> bool:
-        return event.detect_polls if self._detect_polls is None else self._detect_polls
-
-    @guarded("jsonl", default=None)
-    def run_started(self, event: RunStarted, *, t_max: int | None = None) -> None:
-        """A run began.
-
-        Args:
-            event: the start.
-            t_max: turns within which success counts, as in the engine.
-        """
+    def run_started(self, event: RunStarted) -> None:
+        """A run began; the event is as the engine has read it."""
+        t_max, detects = event.t_max, self._detect_polls
         line = encoded(
             {
                 "type": "start",
@@ -129,7 +122,7 @@ class JsonlSink:
                 "reach": event.reach if event.reach != "adjacent" else None,
                 "parent": event.parent,
                 "trace_id": event.trace_id,
-                "detect_polls": self._detects(event) or None,
+                "detect_polls": (event.detect_polls if detects is None else detects) or None,
                 "time": moment(event.time),
             }
         )
@@ -140,13 +133,7 @@ class JsonlSink:
     def step_line(
         self, event: Step, step: DigestedStep, cache: ValueCache | None = None
     ) -> dict[str, Any] | None:
-        """The part of an action's line that depends on the user's values.
-
-        Args:
-            event: the action.
-            step: its digests.
-            cache: values read from it.
-        """
+        """The part of an action's line that depends on the user's values."""
         line: dict[str, Any] = {"type": "step", "run": step.run}
         shown = self._contents
         if step.state_given:
@@ -201,64 +188,80 @@ class JsonlSink:
             )
         ]
 
-    def step_issued(
-        self, step: DigestedStep, line: dict[str, Any] | None, signals: Signals | StepSignals
-    ) -> None:
-        """Write an issued action as the step that the engine's answer names.
+    def issued(self, step: DigestedStep, line: dict[str, Any] | None, decision: Decision) -> None:
+        """Write an issued action, and that it was blocked.
 
         Args:
-            step: the action.
             line: the result of :meth:`step_line`.
-            signals: the engine's answer.
+            decision: the engine's answer; without signals, it has not taken the action.
         """
-        run = self._runs.get(step.run)
-        if run is None:
+        signals, run = decision.signals, self._runs.get(step.run)
+        if signals is None or run is None:
             return
-        self._write_waiting(run)
-        likeness = signals.likeness if isinstance(signals, Signals) else None
-        if line is not None and likeness is not None and not self._contents.plain:
-            line["similarity"] = likeness  # its words are not written
-        run.last = signals.step
-        run.waiting = line
-        run.unobserved[signals.step] = _Issued(self._clock(), step.time, len(step.calls))
-        if len(run.unobserved) > _MAX_UNOBSERVED:
-            run.unobserved.popitem(last=False)
+        with self._faults:
+            self._write_waiting(run)
+            likeness = signals.likeness if isinstance(signals, Signals) else None
+            if line is not None and likeness is not None and not self._contents.plain:
+                line["similarity"] = likeness  # its words are not written
+            run.last = signals.step
+            run.waiting = line
+            run.unobserved[signals.step] = _Issued(self._clock(), step.time, len(step.calls))
+            if len(run.unobserved) > _MAX_UNOBSERVED:
+                run.unobserved.popitem(last=False)
+            if decision.block:
+                blocked = DigestedOutcome(step.run, (), signals.step, blocked=True)
+                self.observed(blocked, (), decision)
 
     def timed(self, outcome: DigestedOutcome) -> DigestedOutcome:
         """The result with its step's index and seconds, so that all receivers agree on them."""
-        run = self._runs.get(outcome.run)
-        step = outcome.step if outcome.step is not None or run is None else run.last
-        issued = run.unobserved.get(step) if run is not None and step is not None else None
-        if issued is None:
-            return outcome
-        seconds = outcome.seconds
-        if seconds is None and not outcome.blocked:
-            if outcome.time is None or issued.time is None:
-                seconds = self._clock() - issued.clock
-            elif outcome.time >= issued.time:
-                seconds = outcome.time - issued.time
-        return outcome._replace(step=step, seconds=seconds)
+        with self._faults:
+            run = self._runs.get(outcome.run)
+            step = outcome.step if outcome.step is not None or run is None else run.last
+            issued = run.unobserved.get(step) if run is not None and step is not None else None
+            if issued is None:
+                return outcome
+            seconds = outcome.seconds
+            if seconds is None and not outcome.blocked:
+                if outcome.time is None or issued.time is None:
+                    seconds = self._clock() - issued.clock
+                elif outcome.time >= issued.time:
+                    seconds = outcome.time - issued.time
+            return outcome._replace(step=step, seconds=seconds)
+        return outcome
 
-    def step_observed(self, outcome: DigestedOutcome, results: Sequence[Mapping[str, Any]]) -> None:
+    def observed(
+        self, outcome: DigestedOutcome, results: Sequence[Mapping[str, Any]], decision: Decision
+    ) -> None:
         """Write an observed result with the index of its step.
 
         Args:
-            outcome: the outcome.
+            outcome: the result of :meth:`timed`.
             results: the result of :meth:`result_lines`.
+            decision: as for :meth:`issued`.
         """
         run, step = self._runs.get(outcome.run), outcome.step
-        issued = run.unobserved.pop(step, None) if run is not None and step is not None else None
-        if run is None or issued is None:
+        if decision.signals is None or run is None or step is None:
             return
-        if step == run.last and run.waiting is not None:
-            line, run.waiting = run.waiting, None
-        else:
-            self._write_waiting(run)
-            line = {"type": "outcome", "run": outcome.run, "late_outcome": step}
-        self._add(line, outcome, results, issued.calls)
-        self._write(line)
+        with self._faults:
+            issued = run.unobserved.pop(step, None)
+            if issued is None:
+                return
+            if step == run.last and run.waiting is not None:
+                line, run.waiting = run.waiting, None
+            else:
+                self._write_waiting(run)
+                line = {"type": "outcome", "run": outcome.run, "late_outcome": step}
+            self._add(line, outcome, results, issued.calls)
+            self._write(line)
 
-    @guarded("jsonl", default=None)
+    def run_restored(self, event: RunStarted, steps: int, completed: int) -> None:
+        """A run that waited continues here: its rest is recorded as a run of the same id."""
+        self.run_started(event)
+
+    def run_detached(self, run: str) -> None:
+        """A run may continue elsewhere."""
+        self.run_ended(RunEnded(run=run, reason="moved"))
+
     def run_ended(self, event: RunEnded) -> None:
         """A run ended. If an exception has arrived meanwhile, a second call does what is left."""
         run = self._runs.get(event.run)
