@@ -42,7 +42,6 @@ from tidegauge.streaming_metrics.fingerprint import (
     Normaliser,
     call_digests,
     compared_arguments,
-    content_digest,
     content_digests,
     joined_digest,
     normaliser_of_arguments,
@@ -251,9 +250,12 @@ class Digester:
             evicted=event.evicted is True,
         )
 
-    def text(self, value: str | None) -> bytes | None:
-        """The digest of a text; ``None``, there is none."""
-        return None if value is None else content_digest(value, self.normaliser)
+    def text(self, value: str | None) -> tuple[bytes | None, bytes | None]:
+        """The digest of a text, and that with its noise; ``None``, there is none."""
+        if value is None:
+            return None, None
+        digest, exact, _, _ = content_digests(value, self.normaliser)
+        return digest, exact or digest
 
     def step(self, event: Step, cache: ValueCache | None = None) -> DigestedStep:
         """Digest an issued action.

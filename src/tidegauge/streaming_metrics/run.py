@@ -218,7 +218,7 @@ class MeasuredRun:
         settings: RunSettings,
         t_max: int | None,
         actions: BoundedNames[str],
-        task: bytes | None = None,
+        task: tuple[bytes | None, bytes | None] = (None, None),
         history: StepHistory | None = None,
     ) -> None:
         # Re-entrant for readers: a signal handler may take a snapshot while a step is counted.
@@ -245,7 +245,7 @@ class MeasuredRun:
         self.faults: list[tuple[str, Exception]] = []
         self.open_steps: dict[int, _Waiting] = {}
         self.refused: Issued | None = None  # the step before, if it was blocked
-        self.previous = self.exact_previous = task
+        self.previous, self.exact_previous = task
         self.last_taken = -1
         self.skipping = False  # whether the last moment was one of a step that waits or thinks
         self.latest = StepSignals(started.run, -1, b"", b"")
