@@ -7,7 +7,7 @@ updates a step needs, by the metrics that its run has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from operator import itemgetter
 from types import MappingProxyType
@@ -250,7 +250,7 @@ def is_there_from_start(
 
 
 def planned_updates(
-    run: RunView, metrics: Mapping[type[Stateful], Any], lost: Sequence[str]
+    run: RunView, metrics: Mapping[type[Stateful], Any], lost: tuple[str, ...]
 ) -> tuple[tuple[Plan, ...], tuple[Missing | None, ...]]:
     """The updates for each moment, and what would bring metrics that the run does not have.
 
@@ -261,32 +261,36 @@ def planned_updates(
         metrics: those that it has.
         lost: names of those that failed.
     """
-    fed = {metric.feeds for metric in RUNS if metric.feeds and metric.kind in metrics}
-    plans: tuple[list[tuple[Update, str]], ...] = ([], [], [], [])
+    planned, names, absent = _planned(frozenset(metrics), lost)
+    bound = [
+        getattr(metrics[kind], update)
+        if isinstance(update, str)
+        else partial(update, run, None if kind is None else metrics[kind])
+        for kind, update in planned
+    ]
+    return tuple([(tuple([bound[i] for i in of]), called) for of, called in names]), absent
+
+
+@lru_cache(1_000)
+def _planned(there: frozenset[type[Stateful]], lost: tuple[str, ...]) -> Any:
+    """The updates of runs with these metrics; for each moment, which of them, and their names."""
+    fed = {metric.feeds for metric in RUNS if metric.feeds and metric.kind in there}
+    planned: list[tuple[type[Stateful] | None, str | Callable[..., object]]] = []
+    of: tuple[list[int], ...] = ([], [], [], [])
+    names: tuple[list[str], ...] = ([], [], [], [])
     for metric in RUNS:
         kind = metric.kind
-        if metric.name in lost or kind in fed:
-            continue
-        found = None if kind is None else metrics.get(kind)
-        if kind is not None and found is None:
+        if metric.name in lost or kind in fed or (kind is not None and kind not in there):
             continue
         for moment, update in enumerate((metric.issued, metric.observed)):
-            if update is True or isinstance(update, str):
-                planned: Update = getattr(found, "update" if update is True else update)
-            elif update:
-                planned = partial(update, run, found)
-            else:
+            if not update:
                 continue
-            plans[moment].append((planned, metric.name))
-            if metric.takes_skipped:
-                plans[moment + 2].append((planned, metric.name))
-    there = frozenset(metrics)
+            for at in (moment, moment + 2) if metric.takes_skipped else (moment,):
+                of[at].append(len(planned))
+                names[at].append(metric.name)
+            planned.append((kind, "update" if update is True else update))
     absent = (_missing(0, there), _missing(1, there), _missing(0, there), _missing(1, there))
-    made: list[Plan] = []
-    for plan in plans:
-        updates, names = zip(*plan, strict=True) if plan else ((), ())
-        made.append((updates, names))
-    return tuple(made), absent
+    return planned, [(tuple(of[at]), tuple(names[at])) for at in range(4)], absent
 
 
 def brought_metrics(moment: int, record: Any) -> list[Declaration[Any]]:
@@ -303,7 +307,6 @@ def _default(moment: int, name: str) -> Any:
     return _RECORDS[moment]._field_defaults[name]
 
 
-@lru_cache(1_000)
 def _missing(moment: int, there: frozenset[type[Stateful]]) -> Missing | None:
     record = _RECORDS[moment]
     names = {
