@@ -68,7 +68,8 @@ class Buckets:
         """Count one observation."""
         bucket = bisect_left(self.bounds, value)
         self.counts[bucket] += 1
-        self.total += addable(value)
+        # addable() of nearly all values, without the call
+        self.total += value + _ROUNDING - _ROUNDING if value < _FAR else addable(value)
         if exemplar is not None:
             self.exemplars[bucket] = exemplar
 

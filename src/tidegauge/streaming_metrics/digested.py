@@ -52,7 +52,7 @@ from tidegauge.streaming_metrics.fingerprint import (
 from tidegauge.streaming_metrics.known_graph import DistanceAnswer
 from tidegauge.streaming_metrics.known_noise import Numbers, numbers_in, united
 from tidegauge.streaming_metrics.polls import Polling, polling_of
-from tidegauge.streaming_metrics.records import amount
+from tidegauge.streaming_metrics.records import MAX_AMOUNT, amount
 from tidegauge.values import (
     MAX_IDENTITY,
     Identities,
@@ -345,7 +345,7 @@ class Digester:
             state,
             given,
             declared,
-            tokens if tokens is None else amount(_number(tokens)),
+            tokens if tokens is None else _tokens(tokens),
             entropy if entropy is None else _number(entropy),
             _identities(uses, Identities(cache)) if uses else (),
             _identities(mentions, Identities(cache)) if mentions else (),
@@ -427,7 +427,7 @@ class Digester:
             tasks,
             achieved,
             progress if progress is None else _number(progress),
-            tokens if tokens is None else amount(_number(tokens)),
+            tokens if tokens is None else _tokens(tokens),
             seconds if seconds is None else _number(seconds),
             time if time is None else _number(time),
             blocked,
@@ -640,6 +640,13 @@ def _number(value: Any) -> float | None:
     if issubclass(kind, float):
         return float.__float__(value)
     return _converted(float, value)
+
+
+def _tokens(value: Any) -> float | None:
+    """A number of tokens, if it can be added up."""
+    if type(value) is int and 0 <= value <= MAX_AMOUNT:
+        return value
+    return amount(_number(value))
 
 
 def _whole(value: Any) -> int | None:

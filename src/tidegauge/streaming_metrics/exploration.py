@@ -415,7 +415,7 @@ class Exploration(Metric[ObservedStep]):
         elif self.placed:
             stale.stay(progress)
         else:
-            stale.follow_state(step, progress)
+            stale.update(step, progress)
 
 
 def _look_up(step: ObservedStep) -> None:

@@ -13,7 +13,8 @@ from tidegauge.events import Identity, RunOutcome, Task, ToolDeclaration
 from tidegauge.streaming_metrics.clues import CallClues, ResultClues
 from tidegauge.streaming_metrics.known_noise import Numbers
 
-_MAX_AMOUNT: Final = 2.0**53
+MAX_AMOUNT: Final = 2.0**53
+"""The most tokens or seconds of one step."""
 
 
 class IssuedStep(NamedTuple):
@@ -275,7 +276,7 @@ def all_failed(results: Sequence[tuple[object, bool | None]], calls: int) -> boo
 
 def amount(reported: float | None) -> float | None:
     """The number, if it can be added up: a negative one or NaN would spoil a counter."""
-    return reported if reported is not None and 0 <= reported <= _MAX_AMOUNT else None
+    return reported if reported is not None and 0 <= reported <= MAX_AMOUNT else None
 
 
 def added(left: float | None, right: float | None) -> float | None:

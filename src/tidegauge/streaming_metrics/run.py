@@ -11,6 +11,7 @@ from operator import length_hint
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tidegauge.events import (
+    ABSENT,
     Decision,
     RunEnded,
     RunOutcome,
@@ -371,7 +372,7 @@ class MeasuredRun:
         try:
             # Spent when the action was chosen, even if it is never observed.
             if tokens is not None:
-                self.tokens = added(self.tokens, tokens)
+                self.tokens = tokens if self.tokens is None else self.tokens + tokens
             metrics = self.metrics
             loops = metrics[Loops]
             settled = () if skipped else loops.settled
@@ -494,7 +495,10 @@ class MeasuredRun:
             seconds = None
             whole = digest
         else:
-            digest = round_outcome(compared, results)
+            if len(compared) == 1 and results:  # as nearly always: a call less
+                digest = None if results[0][0] is ABSENT else results[0][0]
+            else:
+                digest = round_outcome(compared, results)
             whole = digest
             if whole_round is not None:
                 whole = round_outcome(full_calls(calls), whole_round)

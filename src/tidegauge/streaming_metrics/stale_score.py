@@ -117,11 +117,29 @@ class StaleScore(Metric[ObservedStep]):
             self.placed = True
             self._restart(place, {place: 0})
 
-    def update(self, step: ObservedStep) -> None:
-        """Take the next observed step; without a place or state it is not a move."""
-        place, progress = step.place, bool(step.achieved)
+    def update(self, step: ObservedStep, progress: bool | None = None) -> None:
+        """Take the next observed step; without a place or state it is not a move.
+
+        Args:
+            step: the step. Until a place is reported, the state before it is one.
+            progress: whether it made progress; ``None``, if it achieved a task.
+        """
+        place = step.place
+        if progress is None:
+            progress = bool(step.achieved)
         if place is None:
-            self.follow_state(step, progress)
+            state = None if self.placed else step.state
+            acknowledged = self._acknowledged and not step.reported
+            again = step.outcome == self._result  # one more attempt that found nothing
+            self._result = step.outcome
+            self._acknowledged = step.changed or (
+                step.outcome is not None
+                and not (step.known or step.failed or (step.negative and again))
+            )
+            if state is None:
+                self.stay(progress)
+            else:
+                self.move(state, progress, acknowledged)
         elif self.placed:
             self.move(place, progress, step.changed)
         else:
@@ -129,21 +147,6 @@ class StaleScore(Metric[ObservedStep]):
             self.placed = True
             self.maximum = None
             self._restart(place, index)
-
-    def follow_state(self, step: ObservedStep, progress: bool) -> None:
-        """The step reports no place: the state before it is one, until a place is reported."""
-        state = None if self.placed else step.state
-        acknowledged = self._acknowledged and not step.reported
-        again = step.outcome == self._result  # one more attempt that found nothing
-        self._result = step.outcome
-        self._acknowledged = step.changed or (
-            step.outcome is not None
-            and not (step.known or step.failed or (step.negative and again))
-        )
-        if state is None:
-            self.stay(progress)
-        else:
-            self.move(state, progress, acknowledged)
 
     def move(self, place: Identity, progress: bool = False, exempt: bool = False) -> None:
         """The step led to ``place``, which may be the same place as before."""
