@@ -32,7 +32,7 @@ class FailedRounds(Metric[ObservedStep]):
 
     >>> rounds = FailedRounds()
     >>> for t, failed in enumerate([False, True, True]):
-    ...     rounds.update(ObservedStep(t, failed=failed))
+    ...     _ = rounds.update(ObservedStep(t, failed=failed))
     >>> rounds.value
     2
     """

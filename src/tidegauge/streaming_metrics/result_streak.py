@@ -24,7 +24,7 @@ class ResultStreak(Metric[ObservedStep]):
 
     >>> streak = ResultStreak()
     >>> for t, outcome in enumerate([b"ok", b"no such file", b"no such file", b"no such file"]):
-    ...     streak.update(ObservedStep(t, action=b"%d" % t, outcome=outcome, negative=t > 0))
+    ...     _ = streak.update(ObservedStep(t, action=b"%d" % t, outcome=outcome, negative=t > 0))
     >>> streak.value, streak.maximum
     (3, 3)
     """
