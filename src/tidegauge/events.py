@@ -491,8 +491,9 @@ class StepSink(Protocol):
 class RunObserver:
     """Learns what the live sink has taken: a method for each event, which does nothing by default.
 
-    It is called when the agent's answer is known, with no lock held, in the thread of the event:
-    steps of one run that overlap may come in another order than they were measured in. What it
+    It is called when the agent's answer is known, without the run's lock, in the thread of the
+    event, which waits for it. Steps of one run that overlap may come in another order than they
+    were measured in. What it
     raises is counted and logged, and reaches neither the agent nor other observers.
 
     Attributes:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tidegauge.errors import CallBlocked, RunStopped
 from tidegauge.events import (
     Call,
     CallResult,
@@ -107,11 +108,20 @@ def test_the_end_of_a_run_that_made_room_is_reported(pipeline: Pipeline) -> None
     ]
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ValueError("broken"),
+        RunStopped("another", step=1, reason="steps", message="it is long"),
+        CallBlocked("look", advice="do something else"),
+    ],
+    ids=lambda fault: type(fault).__name__,
+)
 def test_what_fails_in_an_observer_is_counted_and_hurts_nobody(
-    pipeline: Pipeline, faults_are_swallowed: None
+    pipeline: Pipeline, faults_are_swallowed: None, fault: Exception
 ) -> None:
     def fails() -> None:
-        raise ValueError("broken")
+        raise fault
 
     expected = loop(pipeline, "alone")
     listener, before = Listener(), internal_errors.counts().get("listener", 0)

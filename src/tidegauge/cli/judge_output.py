@@ -37,9 +37,7 @@ from tidegauge.diagnose.judges.rubric_judge import (
 )
 from tidegauge.diagnose.judges.transcript import Transcript, Transcripts
 from tidegauge.errors import ConfigurationError, MissingExtraError
-from tidegauge.pipeline import EngineSink
-from tidegauge.policies import Policy
-from tidegauge.streaming_metrics.packed_runs import PackedEngine
+from tidegauge.events import GO_ON, Decision, Outcome, RunEnded, RunStarted, Step, StepSignals
 
 _MAX_NAMED: Final = 10
 
@@ -55,6 +53,29 @@ class JudgementStore(Protocol):
 
     def __iter__(self) -> Iterator[Judgement]:
         """All judgements."""
+
+
+class _StepNumbers:
+    """Numbers the steps of recorded runs: their transcripts need nothing else of a sink."""
+
+    def __init__(self) -> None:
+        self._steps: dict[str, int] = {}  # of the runs that have not ended
+
+    def run_started(self, event: RunStarted) -> None:
+        self._steps[event.run] = 0
+
+    def step_issued(self, event: Step) -> Decision:
+        step = self._steps.get(event.run)
+        if step is None:
+            return GO_ON
+        self._steps[event.run] = step + 1
+        return Decision(signals=StepSignals(event.run, step, b"", b""))
+
+    def step_observed(self, event: Outcome) -> Decision:
+        return GO_ON
+
+    def run_ended(self, event: RunEnded) -> None:
+        self._steps.pop(event.run, None)
 
 
 class RunsToJudge:
@@ -82,8 +103,7 @@ class RunsToJudge:
             take(transcript)
 
         transcripts = Transcripts(taken, room=self._room)
-        sink = EngineSink(PackedEngine(repetition=False), Policy(()))
-        read_recordings(self._settings, sink, self._errors, transcripts)
+        read_recordings(self._settings, _StepNumbers(), self._errors, transcripts)
         transcripts.close()
         if again:
             names = ", ".join(dict.fromkeys(again[:_MAX_NAMED]))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from tidegauge.errors import CallBlocked, RunStopped
 from tidegauge.events import (
     Decision,
     Outcome,
@@ -160,10 +161,9 @@ class EngineSink:
 
     def observe(self, observer: RunObserver) -> None:
         """Report to it all that comes from now on."""
-        guard = guarded(observer.name, default=None)
         for event in _EVENTS:
             if getattr(type(observer), event) is not getattr(RunObserver, event):
-                self._observing[event] += (guard(getattr(observer, event)),)
+                self._observing[event] += (_harmless(observer.name, getattr(observer, event)),)
         self._observed = True
 
     def _report(self, event: str, *args: object) -> None:
@@ -295,6 +295,19 @@ class EngineSink:
         run = self.engine.get(run_id)
         if run is not None and not arrived_from_outside(error):
             run.unguarded = True
+
+
+def _harmless(name: str, observe: Callable[..., object]) -> Callable[..., object]:
+    """The method of an observer, of which nothing reaches the agent."""
+
+    @guarded(name, default=None)
+    def report(*args: object) -> None:
+        try:
+            observe(*args)
+        except (RunStopped, CallBlocked) as stop:  # of an agent in the observer: not of this one
+            raise RuntimeError("an observer was stopped") from stop
+
+    return report
 
 
 @guarded("policy", default=None, interrupting="run")

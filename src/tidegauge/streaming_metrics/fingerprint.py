@@ -323,7 +323,9 @@ def _both(start: bytes, data: bytes, normaliser: Normaliser | None) -> Digests:
     kind = type(normaliser)
     found: bytes | None = data
     if (
-        (kind is Volatile or kind is VolatileArguments) and len(data) <= normaliser.max_length  # type: ignore[union-attr]
+        (kind is Volatile or kind is VolatileArguments)
+        and len(data) <= normaliser.max_length  # type: ignore[union-attr]
+        and not normaliser.numbers  # type: ignore[union-attr]
     ):  # as nearly always: two calls less, and what is read again is not searched again
         clean = normaliser.clean  # type: ignore[union-attr]
         if exact not in clean:

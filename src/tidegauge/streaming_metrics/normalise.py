@@ -100,7 +100,7 @@ class Normalise:
         )
         self.max_length: Final = max_length
         self.clean: Final[set[bytes]] = set()  # digests of texts that have no noise
-        self._numbers = "numbers" in self.kinds
+        self.numbers: Final = "numbers" in self.kinds
         self.found: Callable[[bytes], list[Noise]] = self._finds
         if len(self.kinds) < len(DEFAULT_KINDS):
             self.found = functools.partial(_chosen, self.kinds)
@@ -127,7 +127,7 @@ class Normalise:
             found = self.found(data)
             if found:
                 data = with_placeholders(data, found, kinds)
-            return without_numbers(data) if self._numbers else data
+            return without_numbers(data) if self.numbers else data
         head, tail = _boundary(data, (most + 1) // 2), _boundary(data, size - most // 2)
         digest = xxhash.xxh3_128_hexdigest(data[head:tail])
         between = f"<{tail - head} bytes {digest}>".encode()

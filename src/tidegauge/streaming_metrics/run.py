@@ -249,8 +249,7 @@ class MeasuredRun:
         self.previous, self.exact_previous = task
         self.last_taken = -1
         self.skipping = False  # whether the last moment was one of a step that waits or thinks
-        self.latest = StepSignals(started.run, -1, b"", b"")
-        self._going_on = Decision(signals=self.latest)
+        self.show(StepSignals(started.run, -1, b"", b""))
         self._entries = self._counted_at = 0
         self.finished = False
         self.success: bool | None = None
@@ -262,6 +261,11 @@ class MeasuredRun:
         if started.task is not None:  # its words are forgotten once the metrics are made
             self.started = dataclasses.replace(started, task=task_digest(started.task))
         self.plan()
+
+    def show(self, latest: StepSignals) -> None:
+        """What decisions say of the run from now on, if it goes on."""
+        self.latest = latest
+        self._going_on = Decision(signals=latest)
 
     def of(self, kind: type[S], /) -> S:
         """The run's metric of that class, which every run has."""

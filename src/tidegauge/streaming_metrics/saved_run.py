@@ -109,7 +109,7 @@ def _load(run: MeasuredRun, state: Mapping[str, Any]) -> None:
         exploration.stale_score = run.of(StaleScore)  # they share it
     for name in _VALUES:
         setattr(run, name, from_plain(state["values"][name]))
-    run.latest = StepSignals(*from_plain(state["latest"]))
+    run.show(StepSignals(*from_plain(state["latest"])))
     run.open_steps = {t: _loaded_step(one) for t, one in state["issued"]}
     run.refused = None if state["refused"] is None else _loaded_step(state["refused"])
     run.totals = Totals.loaded(state["totals"])

@@ -49,6 +49,7 @@ _FIELDS: Final = frozenset(
 )
 """The fields of the SDK's spans that are known here."""
 
+_START_SPAN: Final = Tracer.start_span
 _SILENT: Final = (SpanProcessor, BatchSpanProcessor, SimpleSpanProcessor)
 _SILENT_STARTS: Final = frozenset(one.on_start for one in _SILENT)
 _SILENT_ENDINGS: Final = frozenset(one._on_ending for one in _SILENT)
@@ -82,7 +83,6 @@ class OwnSpan(Span):
     _events = _WhenAsked(Span._new_events)
     _links = _WhenAsked(lambda span: span._new_links(()))
     _attributes = _WhenAsked(lambda span: span._cleaned())
-    _resource = property(lambda span: span._spans.tracer.resource)
 
     def get_span_context(self) -> SpanContext:
         """Where it is in its trace."""
@@ -128,7 +128,7 @@ class OwnSpan(Span):
             self._name,
             self._context,
             self._parent,
-            tracer.resource,
+            self._resource,
             own,
             fields.get("_events", ()),
             fields.get("_links", ()),
@@ -162,6 +162,7 @@ class OwnSpans:
     def __init__(self, tracer: Tracer) -> None:
         self.tracer = tracer
         self.processor: Any = tracer.span_processor
+        self._sampler = tracer.sampler
         self.announces = False
         self.seen_by: tuple[SpanProcessor, ...] | None = None
         self._known: tuple[SpanProcessor, ...] | None = None
@@ -194,12 +195,19 @@ class OwnSpans:
         The caller reports it to the processors, if :attr:`announces`.
 
         Args:
-            attributes: they are clean, and the span's from now on.
+            attributes: they are clean.
             parent: what it is below.
         """
         trace_id, _, remote, flags, state, valid = parent
         tracer = self.tracer
-        if remote or not valid or not flags & flags.SAMPLED or not tracer._is_enabled():
+        if (
+            remote
+            or not valid
+            or not flags & flags.SAMPLED
+            or tracer.sampler is not self._sampler
+            or Tracer.start_span is not _START_SPAN  # another library has replaced it
+            or not tracer._is_enabled()
+        ):
             return None
         if self.processor._span_processors is not self._known:
             self._look(self.processor._span_processors)
@@ -209,8 +217,9 @@ class OwnSpans:
         span._context = _new_context((trace_id, span_id, False, flags, state, True))
         span._parent = parent
         span._kind = kind
-        span._own = attributes
+        span._own = attributes.copy()
         span._open = True
+        span._resource = tracer.resource
         span._start_time = time_ns() if started is None else started
         if link is not None:
             span._links = span._new_links((link,))
@@ -225,7 +234,9 @@ class OwnSpans:
 
 
 def _has(processor: SpanProcessor, name: str, methods: frozenset[Any]) -> bool:
-    return getattr(type(processor), name) in methods and name not in vars(processor)
+    # A processor may be anything that answers to its methods.
+    method = getattr(type(processor), name, None)
+    return method in methods and name not in getattr(processor, "__dict__", {})
 
 
 def own_spans(tracer: object) -> OwnSpans | None:

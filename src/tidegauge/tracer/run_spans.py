@@ -30,7 +30,7 @@ from opentelemetry.util.types import AttributeValue
 
 from tidegauge.events import ABSENT, CallResult, Decision, RunSummary, Signals, StepSignals
 from tidegauge.safety.critical import here
-from tidegauge.safety.guard import guarded, passes
+from tidegauge.safety.guard import guarded, internal_errors, passes
 from tidegauge.tracer import conventions as names
 from tidegauge.tracer.call_metrics import CallMetrics
 from tidegauge.tracer.failures import CallFailure, Failed, error_type
@@ -38,6 +38,7 @@ from tidegauge.tracer.message_history import Prompt, Reply
 from tidegauge.tracer.model_calls import Attributes, ModelRequest, ModelResponse
 from tidegauge.tracer.run_contents import RunContents
 from tidegauge.tracer.span_texts import MAX_NAME, Contents, Item, plain_name, span_name
+from tidegauge.values import built_in
 from tidegauge.values.safe_reading import named
 
 if TYPE_CHECKING:
@@ -66,6 +67,15 @@ _SUMMARY: Final = (
     names.TROUBLES,
 )
 """The attributes of a summary, in the order of its fields."""
+
+_CALLS: Final = (
+    "recorder.start_chat",
+    "recorder.end_chat",
+    "recorder.start_tool",
+    "recorder.end_tool",
+)
+"""What every step runs inside of a guarded function."""
+internal_errors.overflows.update(dict.fromkeys(_CALLS, 0))
 
 _NO_REQUEST: Final = ModelRequest()
 _NO_RESPONSE: Final = ModelResponse()
@@ -180,6 +190,9 @@ class RunSpans:
             else:
                 name = span_name(operation, model)
             return self._start(name, SpanKind.CLIENT, attributes, inside)
+        except RecursionError:
+            internal_errors.overflows["recorder.start_chat"] += 1
+            return INVALID_SPAN
         except Exception as fault:
             if passes("recorder.start_chat", fault):
                 raise
@@ -242,6 +255,8 @@ class RunSpans:
                     error=error_type(error),
                     context=self._inside(span),
                 )
+        except RecursionError:
+            internal_errors.overflows["recorder.end_chat"] += 1
         except Exception as fault:
             if passes("recorder.end_chat", fault):
                 raise
@@ -285,8 +300,9 @@ class RunSpans:
             (names.REQUEST_MODEL, model),
         )
         attributes.update({name: plain_name(value) for name, value in texts if value})
-        if top_k is not None:
-            attributes[names.RETRIEVAL_TOP_K] = top_k
+        wanted = built_in(top_k)
+        if type(wanted) is int:
+            attributes[names.RETRIEVAL_TOP_K] = wanted
         if query is not ABSENT and self._contents is not None:
             self._contents.add(attributes, names.RETRIEVAL_QUERY, query)
         return self._start(span_name(names.RETRIEVAL, source), SpanKind.CLIENT, attributes, inside)
@@ -370,6 +386,9 @@ class RunSpans:
             if recording and signals is not None:
                 self._links.started(signals, name, span.get_span_context())
             return span
+        except RecursionError:
+            internal_errors.overflows["recorder.start_tool"] += 1
+            return INVALID_SPAN
         except Exception as fault:
             if passes("recorder.start_tool", fault):
                 raise
@@ -415,6 +434,8 @@ class RunSpans:
                 self._metrics.duration(
                     "tool", seconds, begun_with, error=error_type(error), context=self._inside(span)
                 )
+        except RecursionError:
+            internal_errors.overflows["recorder.end_tool"] += 1
         except Exception as fault:
             if passes("recorder.end_tool", fault):
                 raise
@@ -519,6 +540,7 @@ class RunSpans:
     def close(self, error: Failed = None, attributes: Attributes | None = None) -> None:
         """Close the run's span and whatever it left open, of which nothing more is known."""
         self._tools.forget(self)
+        self.calls_wanted = False
         if self._contents is not None:
             self._contents.clear()
         for child, *_ in list(self._children.values()):

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tidegauge.events import Call, CallResult, Outcome, RunEnded, Step
+from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step
 from tidegauge.streaming_metrics import Engine
+from tidegauge.streaming_metrics.digested import DigestedOutcome
 from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start
 
 BEFORE = Path(__file__).parents[2] / "golden" / "run_state_5.json"
@@ -48,6 +49,29 @@ def test_the_live_loop_begins_anew_and_all_else_goes_on() -> None:
     state = save_run(run)
     assert continued(state).get("r") is not None
     assert engine.run_ended(RunEnded(run="r")) is not None
+
+
+def test_decisions_of_a_run_that_goes_on_say_what_they_said_before() -> None:
+    """Also before its next step is issued: the result of one that waits comes first."""
+    engines = Engine(clock=None), Engine(clock=None)
+    first, second = engines
+    first.run_started(RunStarted(run="r"))
+    for _ in range(6):
+        first.step_issued(Step("r", (Call("look"),)))
+        first.step_observed(Outcome("r", (CallResult("nothing"),)))
+    first.step_issued(Step("r", (Call("look"),)))
+    run = first.get("r")
+    assert run is not None
+    state = save_run(run)
+    second.restore(saved_start(state))
+    moved = second.get("r")
+    assert moved is not None
+    load_run(moved, state)
+    result = DigestedOutcome("r", ((b"other", None),))
+    expected, found = (one.observe(result) for one in engines)
+    assert found == expected
+    assert found.signals is not None
+    assert found.signals.loop_repeats == 5
 
 
 def test_states_of_other_versions_are_refused() -> None:

@@ -10,9 +10,11 @@ import threading
 import weakref
 from typing import Any
 
+import numpy
 import pytest
 from opentelemetry import trace
 from opentelemetry.context import attach, detach
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import (
     ConcurrentMultiSpanProcessor,
     ReadableSpan,
@@ -367,6 +369,57 @@ def test_a_processor_sets_attributes_when_a_span_starts():
     ended = both_with(Naming)
     assert [one["name"] for one in ended] == ["execute_tool first!", "invoke_agent agent!"]
     assert {one["attributes"]["tenant"] for one in ended} == {"t1"}
+
+
+class Delegating:
+    """A processor whose methods are not those of its class."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+
+class Renaming(SpanProcessor):
+    """Gives spans another resource, as some distributions of OpenTelemetry do."""
+
+    def on_start(self, span, parent_context=None):
+        span._resource = Resource({"service.name": "renamed"})
+
+
+@pytest.mark.parametrize("wrap", [Delegating, lambda inner: Renaming()])
+def test_a_processor_of_another_kind(wrap):
+    spans, ended, _ = opened(wrap(Ended()))
+    spans.end_tool(spans.start_tool("look"))
+    assert [one.name for one in ended] == ["execute_tool look"]
+
+
+def test_what_comes_to_light_later_is_on_no_span():
+    """Of a call that is open at the end, and of one that somebody else has ended."""
+    spans, ended, _ = opened()
+    first, second = (spans.start_chat(ModelRequest(model="m")) for _ in range(2))
+    second.end()
+    for one in (first, second):
+        spans.first_chunk(one)
+    before = dict(ended[0].attributes)
+    spans.end_chat(second, ModelResponse(), request=ModelRequest(model="other"))
+    spans.close()
+    assert dict(ended[0].attributes) == before
+    assert "gen_ai.response.time_to_first_chunk" not in ended[1].attributes
+
+
+def test_no_call_is_wanted_below_a_run_whose_spans_are_closed():
+    spans, _, _ = opened()
+    assert spans.calls_wanted
+    spans.close()
+    assert not spans.calls_wanted
+
+
+def test_a_number_of_documents_is_plain():
+    spans, ended, _ = opened()
+    spans.end_retrieval(spans.start_retrieval(source="s", top_k=numpy.int64(4)))
+    assert type(ended[0].attributes["gen_ai.retrieval.top_k"]) is int
 
 
 def test_a_tracer_that_is_disabled_meanwhile():

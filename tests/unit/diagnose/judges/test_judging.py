@@ -256,11 +256,12 @@ def test_a_rate_is_kept_over_all_threads() -> None:
     model = Judged(lambda: at.append(time.monotonic()) or verdict(3))  # type: ignore[func-returns-value]
     client = ModelClient(model.model, requests_per_minute=1_200)
     threads = [threading.Thread(target=client.answer, args=([],)) for _ in range(5)]
+    began = time.monotonic()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert max(at) - min(at) >= 4 * 0.05 - 0.02
+    assert max(at) - began >= 4 * 0.05
 
 
 # What is asked about.
