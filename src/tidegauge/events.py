@@ -493,8 +493,8 @@ class RunObserver:
 
     It is called when the agent's answer is known, without the run's lock, in the thread of the
     event, which waits for it. Steps of one run that overlap may come in another order than they
-    were measured in. What it
-    raises is counted and logged, and reaches neither the agent nor other observers.
+    were measured in. What it raises is counted and logged, and reaches neither the agent nor other
+    observers.
 
     Attributes:
         name: under which it is counted.

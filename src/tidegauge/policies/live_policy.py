@@ -96,7 +96,11 @@ class LivePolicy:
             for kind, name, read, bound, falls, key in (
                 policy.bars_of(run) if bars is None else bars[moment]
             ):
-                value = read(run) if kind is None else getattr(metrics.get(kind), name, None)
+                if kind is None:
+                    value = read(run)
+                else:
+                    metric = metrics.get(kind)
+                    value = None if metric is None else getattr(metric, name)
                 if value is None or (value > bound if falls else value < bound):
                     continue
                 if key not in run.totals.interventions:

@@ -43,7 +43,7 @@ from tidegauge.runs.extraction import (
 )
 from tidegauge.runs.waiting_runs import WaitingRuns
 from tidegauge.safety.critical import here
-from tidegauge.safety.guard import guarded, log, passes
+from tidegauge.safety.guard import guarded, internal_errors, log, passes
 from tidegauge.tracer import (
     NO_SPANS,
     CallFailure,
@@ -64,6 +64,7 @@ _NO_USAGE: Final = (
     "if it streams, ask for it, for example with ChatOpenAI(stream_usage=True)"
 )
 _NOT_ISSUED: Final[tuple[Decision, int | None]] = (GO_ON, None)
+internal_errors.overflows.update({"recorder.issue": 0, "recorder.observe": 0})
 
 
 def new_run_id() -> str:
@@ -328,6 +329,9 @@ class RecordedRun:
             if decision.action != "go_on" or (signals is not None and signals.loop_repeats):
                 self._note(decision)
             return decision, index
+        except RecursionError:  # the stack is full: there may be room for the call
+            internal_errors.overflows["recorder.issue"] += 1
+            return _NOT_ISSUED
         except Exception as fault:
             if passes("recorder.issue", fault):
                 raise
@@ -344,6 +348,9 @@ class RecordedRun:
             if decision.action != "go_on" or (signals is not None and signals.loop_repeats):
                 self._note(decision)
             return decision
+        except RecursionError:
+            internal_errors.overflows["recorder.observe"] += 1
+            return GO_ON
         except Exception as fault:
             if passes("recorder.observe", fault):
                 raise

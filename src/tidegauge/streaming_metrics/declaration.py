@@ -227,7 +227,8 @@ class Attribute:
 
     def __call__(self, run: RunView) -> Any:
         """The attribute now."""
-        return getattr(run.metrics.get(self.kind), self.name, None)
+        metric = run.metrics.get(self.kind)
+        return None if metric is None else getattr(metric, self.name)
 
 
 StopKind: TypeAlias = Literal["waste", "lost cause"]

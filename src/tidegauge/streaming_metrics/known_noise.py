@@ -97,7 +97,7 @@ def noise_in_arguments(data: bytes) -> list[Noise]:
     if (
         find(b'":') >= 0
         and data[:1] in (b"{", b"[")
-        and _of_any_argument()(data.lower().translate(None, b"_-"))
+        and _search(_BEFORE_ARGUMENT)(data.lower().translate(None, b"_-"))
     ):
         found += _keys_of_arguments(data)
     return _apart(found) if len(found) > 1 else found
@@ -992,13 +992,6 @@ _BEFORE_ARGUMENT: Final = (
     f'":(?<=(?:{"|".join(_ENDS)})":)'
     f"""(?:{"|".join(f'(?<="{name}":)' for name in _KIND_OF_ARGUMENT)})"""
 )
-
-
-@functools.cache
-def _of_any_argument() -> _Search:
-    return re.compile(_BEFORE_ARGUMENT.encode()).search
-
-
 _VALUE_OF_ARGUMENT: Final = r'(?:-?\d{1,20}(?:\.\d{1,20})?(?![\w.])|"[^"\\]{0,200}")'
 
 

@@ -12,7 +12,8 @@ from tidegauge.events import Call, CallResult, Outcome, RunStarted, Signals, Ste
 from tidegauge.pipeline import EngineSink
 from tidegauge.policies import DEFAULT_RULES, Policy, Rule, parse_rules
 from tidegauge.streaming_metrics import Engine
-from tidegauge.streaming_metrics.registry import SIGNALS, signals_table
+from tidegauge.streaming_metrics.declaration import Attribute
+from tidegauge.streaming_metrics.registry import RUNS, SIGNAL_READERS, SIGNALS, signals_table
 
 DOCS = Path(__file__).parents[3] / "docs" / "interventions.md"
 
@@ -422,6 +423,15 @@ class TestParseRules:
     def test_a_rule_that_cannot_work_is_refused(self, text: str, message: str) -> None:
         with pytest.raises(ConfigurationError, match=message):
             parse_rules(text)
+
+
+@pytest.mark.parametrize("name", SIGNAL_READERS)
+def test_a_signal_reads_what_its_metric_has(name: str) -> None:
+    """A policy asks for the attribute itself: one that is not there would never reach a rule."""
+    read = SIGNAL_READERS[name]
+    if isinstance(read, Attribute):
+        assert hasattr(read.kind, read.name)
+        assert read.kind in {one.kind for one in RUNS}
 
 
 if __name__ == "__main__":

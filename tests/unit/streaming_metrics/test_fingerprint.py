@@ -24,10 +24,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tidegauge.events import ABSENT, Call, CallResult, Outcome
+from tidegauge.events import ABSENT, Call, CallResult, Outcome, Step
 from tidegauge.safety.guard import internal_errors
 from tidegauge.streaming_metrics.digested import Digester, round_outcome
 from tidegauge.streaming_metrics.fingerprint import (
+    MAX_KNOWN,
     arguments_bytes,
     call_digest,
     canonical_bytes,
@@ -35,6 +36,7 @@ from tidegauge.streaming_metrics.fingerprint import (
     round_digest,
     round_name,
 )
+from tidegauge.streaming_metrics.normalise import Volatile
 
 
 def outcome_digest(calls: Sequence[bytes], results: Sequence[CallResult]) -> bytes | None:
@@ -376,3 +378,33 @@ def test_every_process_has_the_same_digests():
         return done.stdout.split()
 
     assert digests("1") == digests("2") == digests("random")
+
+
+READ = {
+    "plain": ("text", {"query": "red shoes"}),
+    "numbers": ("17 rows of 40", {"page": 17}),
+    "noise": ("took 0.35s, 17 rows", {"attempt": 3, "query": "red shoes"}),
+    "words": ("no match", {"query": " ".join(f"w{n}" for n in range(100))}),
+}
+
+
+def read_by(digester: Digester, text: str, arguments: object) -> tuple[object, object]:
+    outcome = Outcome("r", (CallResult(text),))
+    return digester.step(Step("r", (Call("look", arguments),))), digester.outcome(outcome)
+
+
+@pytest.mark.parametrize("name", READ)
+def test_what_is_read_again_is_as_it_was_read_first(name: str) -> None:
+    digester = Digester(Volatile(), words=True)
+    for other in READ.values():
+        read_by(digester, *other)
+    assert read_by(digester, *READ[name]) == read_by(Digester(Volatile(), words=True), *READ[name])
+
+
+def test_a_digester_remembers_a_bounded_number_of_texts() -> None:
+    normaliser = Volatile()
+    digester = Digester(normaliser, words=True)
+    for n in range(3 * MAX_KNOWN):
+        read_by(digester, f"{n} rows", {"page": n})
+    for known in (digester._words, digester._numbers, normaliser.clean, normaliser.arguments.clean):
+        assert 0 < len(known) <= MAX_KNOWN

@@ -52,14 +52,12 @@ def test_the_live_loop_begins_anew_and_all_else_goes_on() -> None:
 
 
 def test_decisions_of_a_run_that_goes_on_say_what_they_said_before() -> None:
-    """Also before its next step is issued: the result of one that waits comes first."""
+    """Also before its next step is issued: a result of an earlier one comes first."""
     engines = Engine(clock=None), Engine(clock=None)
     first, second = engines
     first.run_started(RunStarted(run="r"))
     for _ in range(6):
-        first.step_issued(Step("r", (Call("look"),)))
-        first.step_observed(Outcome("r", (CallResult("nothing"),)))
-    first.step_issued(Step("r", (Call("look"),)))
+        first.step_issued(Step("r", (Call("look"),), "hall"))
     run = first.get("r")
     assert run is not None
     state = save_run(run)
@@ -67,7 +65,7 @@ def test_decisions_of_a_run_that_goes_on_say_what_they_said_before() -> None:
     moved = second.get("r")
     assert moved is not None
     load_run(moved, state)
-    result = DigestedOutcome("r", ((b"other", None),))
+    result = DigestedOutcome("r", ((b"other", None),), step=0)
     expected, found = (one.observe(result) for one in engines)
     assert found == expected
     assert found.signals is not None

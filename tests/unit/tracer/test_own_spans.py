@@ -21,6 +21,7 @@ from opentelemetry.sdk.trace import (
     Span,
     SpanLimits,
     SpanProcessor,
+    Tracer,
     TracerProvider,
 )
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
@@ -388,11 +389,33 @@ class Renaming(SpanProcessor):
         span._resource = Resource({"service.name": "renamed"})
 
 
-@pytest.mark.parametrize("wrap", [Delegating, lambda inner: Renaming()])
-def test_a_processor_of_another_kind(wrap):
-    spans, ended, _ = opened(wrap(Ended()))
+def test_a_processor_whose_methods_are_not_those_of_its_class():
+    spans, ended, _ = opened(Delegating(Ended()))
     spans.end_tool(spans.start_tool("look"))
     assert [one.name for one in ended] == ["execute_tool look"]
+
+
+def test_a_processor_that_gives_spans_another_resource():
+    spans, ended, _ = opened(Renaming())
+    spans.end_tool(spans.start_tool("look"))
+    assert [one.resource.attributes["service.name"] for one in ended] == ["renamed"]
+
+
+def test_what_is_replaced_meanwhile_is_left_to_the_sdk(monkeypatch):
+    """The sampler of a tracer, and the SDK's own method, which other libraries wrap."""
+    spans, _, _ = opened()
+    monkeypatch.setattr(spans._tools.tracer, "sampler", ALWAYS_OFF)
+    assert not spans.start_tool("t").is_recording()
+    monkeypatch.undo()
+    seen, start = [], Tracer.start_span
+
+    def wrapped(tracer, name, *given, **named):
+        seen.append(name)
+        return start(tracer, name, *given, **named)
+
+    monkeypatch.setattr(Tracer, "start_span", wrapped)
+    spans.start_tool("t")
+    assert seen == ["execute_tool t"]
 
 
 def test_what_comes_to_light_later_is_on_no_span():
