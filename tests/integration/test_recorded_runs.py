@@ -78,13 +78,13 @@ class Watched(RecordedRuns):
 
     def __init__(self) -> None:
         super().__init__(Policy(()))
-        self.all_signals = self._observed = True
         self.signals: dict[str, list[Signals]] = {}
 
     def step_observed(self, event: Outcome) -> Decision:
         decision = super().step_observed(event)
-        assert isinstance(decision.signals, Signals)
-        self.signals.setdefault(event.run, []).append(decision.signals)
+        run = self.engine.get(event.run)
+        assert run is not None
+        self.signals.setdefault(event.run, []).append(run.signals())
         return decision
 
 

@@ -28,7 +28,6 @@ from tidegauge.events import (
     RunObserver,
     RunStarted,
     RunSummary,
-    Signals,
     Step,
 )
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
@@ -207,7 +206,6 @@ class Witness(RunObserver):
         self.said: dict[tuple[str, str | None], list[Any]] = {}
         self._engine = pipeline.engine
         self._open: dict[str, tuple[tuple[str, str | None], MeasuredRun]] = {}
-        pipeline._sink.all_signals = True
         pipeline.observe(self)
 
     def run_started(self, event: RunStarted) -> None:
@@ -229,9 +227,11 @@ class Witness(RunObserver):
         self.said[key].append((event.reason, [getattr(report, name) for name in _SUMMARISED]))
 
     def _keep(self, moment: str, decision: Decision) -> None:
-        signals = decision.signals
-        assert isinstance(signals, Signals)
-        self.said[self._open[signals.run][0]].append(
+        assert decision.signals is not None
+        key, run = self._open[decision.signals.run]
+        with run.lock:
+            signals = run.signals()
+        self.said[key].append(
             (
                 moment,
                 decision.action,

@@ -130,7 +130,6 @@ class EngineSink:
     that ends: evicted runs end without an event.
 
     Args:
-        all_signals: whether every decision has all signals, even if the run continues.
         counts_nudges: whether a nudge counts when it is decided; else :meth:`nudged` counts it.
 
     Attributes:
@@ -142,7 +141,6 @@ class EngineSink:
         engine: Engine,
         policy: Policy,
         *,
-        all_signals: bool = False,
         counts_nudges: bool = True,
         recording: RunLines | None = None,
     ) -> None:
@@ -151,9 +149,8 @@ class EngineSink:
         self.crossings = Crossings(policy.thresholds)
         self._live = LivePolicy(policy, counts_nudges=counts_nudges)
         self._troubles = RunTroubles()
-        self.all_signals = all_signals
         self._recording = recording
-        self._observed = all_signals
+        self._observed = False  # whether there is an observer, which most processes have not
         self._observing: dict[str, tuple[Callable[..., object], ...]] = dict.fromkeys(_EVENTS, ())
         self._ending: dict[str, RunEnded] = {}
         if recording is not None:
@@ -184,11 +181,8 @@ class EngineSink:
         """An action was issued."""
         try:
             engine = self.engine
-            if not self._observed:
-                return engine.issue(engine.digester.step(event), self._live)
             if (recording := self._recording) is None:
-                step = engine.digester.step(event)
-                decision = engine.issue(step, self._live, full=self.all_signals)
+                decision = engine.issue(engine.digester.step(event), self._live)
             else:
                 cache = ValueCache()  # digest and line read the values once
                 step = engine.digester.step(event, cache)
@@ -196,7 +190,7 @@ class EngineSink:
                 with here.critical, recording.locked(step.run):
                     decision = engine.issue(step, self._live, full=True)  # for lines without words
                     recording.issued(step, line, decision)
-            if decision.signals is not None:
+            if self._observed and decision.signals is not None:
                 for observe in self._observing["step_issued"]:
                     observe(event, decision)
             return decision
@@ -208,11 +202,8 @@ class EngineSink:
         """A result was observed."""
         try:
             engine = self.engine
-            if not self._observed:
-                return engine.observe(engine.digest_outcome(event), self._live)
             if (recording := self._recording) is None:
-                outcome = engine.digest_outcome(event)
-                decision = engine.observe(outcome, self._live, full=self.all_signals)
+                decision = engine.observe(engine.digest_outcome(event), self._live)
             else:
                 cache = ValueCache()
                 outcome = engine.digest_outcome(event, cache)
@@ -221,7 +212,7 @@ class EngineSink:
                     outcome = recording.timed(outcome)
                     decision = engine.observe(outcome, self._live, full=True)
                     recording.observed(outcome, lines, decision)
-            if decision.signals is not None:
+            if self._observed and decision.signals is not None:
                 for observe in self._observing["step_observed"]:
                     observe(event, decision)
             return decision
