@@ -383,8 +383,8 @@ class HookSessions:
             run.begun = now
             run.calls += 1
             key = event.call_id or f"#{run.calls}"
-            place = (0, event.tool, digest)
-            call = run.turns.gather(event.tool, key, arguments=event.arguments, place=place)
+            order = (0, event.tool, digest)
+            call = run.turns.gather(event.tool, key, arguments=event.arguments, order=order)
             if call not in run.group:
                 run.group.append(call)
             if run.recorded.calls_wanted:

@@ -7,10 +7,10 @@ from typing import Final, TypeAlias
 
 from tidegauge.runs.turn_calls import MAX_CALLS, Turn, TurnCall
 
-Place: TypeAlias = tuple[int, str, str]
-"""The place of a call among those that begin side by side, if their order may differ."""
+Order: TypeAlias = tuple[int, str, str]
+"""Sorts the calls of a group that may begin in any order."""
 
-NO_PLACE: Final[Place] = (-1, "", "")
+NO_ORDER: Final[Order] = (-1, "", "")
 """The calls stay in the order in which they began."""
 
 
@@ -59,7 +59,7 @@ class CallGroup(Turn):
         return None
 
     def begin(
-        self, name: str, arguments: object, key: str | None, place: Place = NO_PLACE
+        self, name: str, arguments: object, key: str | None, order: Order = NO_ORDER
     ) -> TurnCall:
         """A new call begins.
 
@@ -70,7 +70,7 @@ class CallGroup(Turn):
         if not self.calls:
             self.began = time.monotonic()
         call = TurnCall(name, arguments, key)
-        call.begun, call.place = True, place
+        call.begun, call.order = True, order
         self.add(call)
         return call
 
@@ -80,9 +80,9 @@ class CallGroup(Turn):
             self.seconds = time.monotonic() - self.began
 
     def sort(self) -> None:
-        """Bring the calls into the order of their places."""
-        self.calls.sort(key=_place)
+        """Sort the calls."""
+        self.calls.sort(key=_order)
 
 
-def _place(call: TurnCall) -> Place:
-    return call.place or NO_PLACE
+def _order(call: TurnCall) -> Order:
+    return call.order or NO_ORDER

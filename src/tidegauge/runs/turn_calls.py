@@ -46,7 +46,7 @@ class TurnCall:
         raised: whether it raised an exception, so that it may be tried again.
         output: the result that a hook reported before the call ended.
         span: its span, if the adapter opens one.
-        place: its place among calls that run beside one another, if their order may differ.
+        order: sorts it among calls that may begin in any order.
     """
 
     __slots__ = (
@@ -54,8 +54,8 @@ class TurnCall:
         "begun",
         "id",
         "name",
+        "order",
         "output",
-        "place",
         "raised",
         "result",
         "span",
@@ -73,7 +73,7 @@ class TurnCall:
         self.raised = False
         self.output: object = ABSENT
         self.span: Span = INVALID_SPAN
-        self.place: tuple[int, str, str] | None = None
+        self.order: tuple[int, str, str] | None = None
 
     @property
     def ended(self) -> bool:

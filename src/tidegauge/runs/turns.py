@@ -49,7 +49,7 @@ from tidegauge.events import (
     StepSignals,
     made,
 )
-from tidegauge.runs.call_groups import NO_PLACE, CallGroup, Place
+from tidegauge.runs.call_groups import NO_ORDER, CallGroup, Order
 from tidegauge.runs.recorder import RecordedRun
 from tidegauge.runs.task_attempts import Attempts, FirstTurns
 from tidegauge.runs.turn_calls import (
@@ -266,7 +266,7 @@ class TurnTracker:
         key: str,
         group: object = None,
         arguments: object = None,
-        place: Place = NO_PLACE,
+        order: Order = NO_ORDER,
     ) -> TurnCall:
         """A call begins that is one step with the other calls of its group.
 
@@ -287,7 +287,7 @@ class TurnTracker:
             loose = self._loose
             if loose is None or not loose.calls:
                 loose = self._loose = CallGroup(group)
-            call = loose.begin(name, arguments, key, place)
+            call = loose.begin(name, arguments, key, order)
         self._report(over)
         return call
 
@@ -319,7 +319,7 @@ class TurnTracker:
             return call is not None and (call_id is not None or call.raised or not call.begun)
 
     def join(
-        self, group: CallGroup, name: str, key: str | None, arguments: object, place: Place
+        self, group: CallGroup, name: str, key: str | None, arguments: object, order: Order
     ) -> TurnCall:
         """A call begins that runs beside others, in a group that the adapter holds.
 
@@ -330,7 +330,7 @@ class TurnTracker:
         """
         with here.critical, self._lock:
             call = group.begin_again(name, arguments, key) if key else None
-            return call or group.begin(name, arguments, key, place)
+            return call or group.begin(name, arguments, key, order)
 
     def report_group(self, group: CallGroup, attempts: Attempts | None = None) -> None:
         """All calls of a group that the adapter holds are over: report them as a step."""

@@ -385,10 +385,10 @@ def test_a_group_can_be_issued_before_its_calls_run(log: Log, turns: TurnTracker
     turns.issue_group()
     assert not log.steps
     second, first = turns.gather("write", "n2", arguments=2), turns.gather("write", "n1")
-    second.place, first.place = (0, "b", ""), (0, "a", "")
+    second.order, first.order = (0, "b", ""), (0, "a", "")
     turns.issue_group(blockable=True)
     (step,) = log.steps
-    assert [call.arguments for call in step.calls] == [None, 2], "in the order of their places"
+    assert [call.arguments for call in step.calls] == [None, 2], "sorted"
     late = turns.gather("write", "n3")
     turns.end(first, DONE)
     turns.end(second, LOCKED)
