@@ -22,7 +22,7 @@ from tidegauge.streaming_metrics.loop_cost import LOOP_SECONDS
 from tidegauge.streaming_metrics.loops import LOOP_STEPS
 from tidegauge.streaming_metrics.navigation import BACKTRACKS
 from tidegauge.streaming_metrics.novelty import NEW_RESULTS, RESULTS
-from tidegauge.streaming_metrics.premature_halt import CUT_SHORT_RUNS, PREMATURE_HALTS
+from tidegauge.streaming_metrics.premature_halt import CUT_SHORT_RUNS, HALT_RUNS, PREMATURE_HALTS
 from tidegauge.streaming_metrics.recurrence import RECURRING_RESULTS
 from tidegauge.streaming_metrics.repetition import REPEATED_STEPS
 from tidegauge.streaming_metrics.run_counts import RUNS_FINISHED, RUNS_STARTED, STEP_DURATION, STEPS
@@ -91,9 +91,9 @@ BEHAVIOR_ERROR: Final = Ratio(
 )
 SUCCESS_RATE: Final = Ratio("success_rate", _SOLVED_RUNS, _KNOWN_RUNS, "1h")
 AUV: Final = Ratio("auv", Term(AUV_SUM), Term(AUV_RUNS), "1h")
-CUT_SHORT_RATIO: Final = Ratio("cut_short_ratio", Term(CUT_SHORT_RUNS), Term(RUNS_FINISHED), "1h")
+CUT_SHORT_RATIO: Final = Ratio("cut_short_ratio", Term(CUT_SHORT_RUNS), Term(HALT_RUNS), "1h")
 PREMATURE_HALT_RATIO: Final = Ratio(
-    "premature_halt_ratio", Term(PREMATURE_HALTS), Term(RUNS_FINISHED), "1h"
+    "premature_halt_ratio", Term(PREMATURE_HALTS), Term(HALT_RUNS), "1h"
 )
 ENDURANCE: Final = Ratio(
     "endurance",

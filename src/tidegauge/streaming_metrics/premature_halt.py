@@ -161,6 +161,13 @@ PREMATURE_HALTS: Final = MetricDefinition(
     "Runs whose agents gave up: they ended by themselves, without success, with "
     "places unvisited or tasks ready.",
 )
+HALT_RUNS: Final = MetricDefinition(
+    "tidegauge_halt_runs_total",
+    "counter",
+    "runs",
+    "Finished runs of which it is known whether they succeeded and what they left: those that "
+    "premature halts and runs cut short are a share of.",
+)
 CUT_SHORT_RUNS: Final = MetricDefinition(
     "tidegauge_cut_short_runs_total",
     "counter",
@@ -175,6 +182,11 @@ CUT_SHORT_RUNS: Final = MetricDefinition(
 def _halts(group: GroupView) -> int | None:
     halts: int = group.finished.of(PrematureHalts).halts
     return halts if group.placed else None
+
+
+def _runs(group: GroupView) -> int | None:
+    runs: int = group.finished.of(PrematureHalts).runs
+    return runs if group.placed else None
 
 
 def _cut_short(group: GroupView) -> MetricValue:
@@ -198,5 +210,9 @@ DECLARATION: Final[Declaration[Any]] = Declaration(
 OF_GROUPS: Final = GroupDeclaration(
     name="premature_halts",
     kind=PrematureHalts,
-    of_group=(Measured(PREMATURE_HALTS, _halts), Measured(CUT_SHORT_RUNS, _cut_short)),
+    of_group=(
+        Measured(PREMATURE_HALTS, _halts),
+        Measured(HALT_RUNS, _runs),
+        Measured(CUT_SHORT_RUNS, _cut_short),
+    ),
 )

@@ -182,6 +182,11 @@ def test_where_runs_go_is_reported_once_they_say_it() -> None:
     assert value(engine, "stale_score", stat="max") == 0
     engine.run_ended(RunEnded(run="lost", success=False))
     assert value(engine, "premature_halts_total") == 1
+    start(engine, "unjudged", place="hall", exits=("kitchen", "attic"))
+    engine.run_ended(RunEnded(run="unjudged"))
+    engine.run_ended(RunEnded(run="nowhere", success=False))
+    assert value(engine, "runs_finished_total", outcome="failure") == 2
+    assert value(engine, "halt_runs_total") == 1  # of the others it is not known
     assert value(engine, "frontier_places") is None
     assert value(engine, "behavior_errors_total", kind="exploration") == 1
 
