@@ -203,10 +203,10 @@ class EngineSink:
         try:
             engine = self.engine
             if (recording := self._recording) is None:
-                decision = engine.observe(engine.digest_outcome(event), self._live)
+                decision = engine.observe(engine.digester.outcome(event), self._live)
             else:
                 cache = ValueCache()
-                outcome = engine.digest_outcome(event, cache)
+                outcome = engine.digester.outcome(event, cache)
                 lines = recording.result_lines(event, outcome, cache)
                 with here.critical, recording.locked(outcome.run):
                     outcome = recording.timed(outcome)

@@ -12,7 +12,7 @@ K = TypeVar("K")
 
 _GRAINS: Final = 2.0**20  # in one
 _FAR: Final = 2.0**31
-_ROUNDING: Final = 1.5 * 2.0**32
+ROUNDING: Final = 1.5 * 2.0**32
 """Added to less than 2**31, its sum has 20 binary places, to which the processor rounds it."""
 
 
@@ -26,7 +26,7 @@ def addable(amount: float) -> float:
     True
     """
     if amount < _FAR:
-        return amount + _ROUNDING - _ROUNDING
+        return amount + ROUNDING - ROUNDING
     return round(amount * _GRAINS) / _GRAINS
 
 
@@ -69,7 +69,7 @@ class Buckets:
         bucket = bisect_left(self.bounds, value)
         self.counts[bucket] += 1
         # addable() of nearly all values, without the call
-        self.total += value + _ROUNDING - _ROUNDING if value < _FAR else addable(value)
+        self.total += value + ROUNDING - ROUNDING if value < _FAR else addable(value)
         if exemplar is not None:
             self.exemplars[bucket] = exemplar
 

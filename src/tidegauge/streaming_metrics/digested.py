@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from tidegauge.events import (
     ABSENT,
@@ -67,6 +67,8 @@ MAX_CONTENT: Final = 400
 """How many characters of a step's arguments and of its results are kept, where they are."""
 
 N = TypeVar("N", int, float)
+Nearer: TypeAlias = Callable[[str, Identity], DistanceAnswer | None]
+"""Asks the user's distance about a run's move to a place."""
 _NO_WORDS: Final[frozenset[int]] = frozenset()
 _MAX_PARTS: Final = 10_000
 _MAX_KNOWN_WORDS: Final = 64
@@ -179,9 +181,11 @@ class Digester:
         contents: whether the beginnings of arguments and results are shown to people.
         polls: whether calls that wait, or look, are found; see
             :mod:`~tidegauge.streaming_metrics.polls`.
+        nearer: the user's distance; ``None``, there is none.
     """
 
     __slots__ = (
+        "_nearer",
         "_numbers",
         "_of_arguments",
         "_words",
@@ -202,8 +206,10 @@ class Digester:
         clues: bool = False,
         contents: bool = False,
         polls: bool = False,
+        nearer: Nearer | None = None,
     ) -> None:
         self.normaliser = normaliser
+        self._nearer = nearer
         self._of_arguments = normaliser_of_arguments(normaliser)
         # What was read of the last texts, by their digests: agents in loops repeat them.
         self._words: dict[bytes, frozenset[int]] = {}
@@ -345,7 +351,9 @@ class Digester:
             state,
             given,
             declared,
-            tokens if tokens is None else _tokens(tokens),
+            tokens
+            if tokens is None or (type(tokens) is int and 0 <= tokens <= MAX_AMOUNT)
+            else amount(_number(tokens)),
             entropy if entropy is None else _number(entropy),
             _identities(uses, Identities(cache)) if uses else (),
             _identities(mentions, Identities(cache)) if mentions else (),
@@ -427,12 +435,14 @@ class Digester:
             tasks,
             achieved,
             progress if progress is None else _number(progress),
-            tokens if tokens is None else _tokens(tokens),
+            tokens
+            if tokens is None or (type(tokens) is int and 0 <= tokens <= MAX_AMOUNT)
+            else amount(_number(tokens)),
             seconds if seconds is None else _number(seconds),
             time if time is None else _number(time),
             blocked,
             shown,
-            None,
+            None if self._nearer is None or place is None else self._nearer(run, place),
             clues_of_results(given_results) if self.clues else None,
             exact,
             empty,
@@ -640,13 +650,6 @@ def _number(value: Any) -> float | None:
     if issubclass(kind, float):
         return float.__float__(value)
     return _converted(float, value)
-
-
-def _tokens(value: Any) -> float | None:
-    """A number of tokens, if it can be added up."""
-    if type(value) is int and 0 <= value <= MAX_AMOUNT:
-        return value
-    return amount(_number(value))
 
 
 def _whole(value: Any) -> int | None:

@@ -22,7 +22,7 @@ from tidegauge.events import (
 from tidegauge.safety.critical import here, interrupted, reset_after_fork, run_deferred
 from tidegauge.safety.guard import arrived_from_outside, guarded, internal_errors
 from tidegauge.streaming_metrics.declaration import RunSettings
-from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep, Digester
+from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep, Digester, Nearer
 from tidegauge.streaming_metrics.exploration import Exploration
 from tidegauge.streaming_metrics.fingerprint import Normaliser
 from tidegauge.streaming_metrics.known_graph import Distance, DistanceAnswer, DistanceQuestion
@@ -33,7 +33,6 @@ from tidegauge.streaming_metrics.run import Decider, MeasuredRun
 from tidegauge.streaming_metrics.snapshot import Group, GroupKey, GroupSnapshot, RunReport, Snapshot
 from tidegauge.streaming_metrics.step_history import EventLog, StepHistory
 from tidegauge.streaming_metrics.totals import Totals
-from tidegauge.values import ValueCache
 
 _MEMORY_ARMS: Final = 10
 _MAX_PENDING: Final = 64
@@ -148,8 +147,8 @@ class Engine:
             clues=features,
             contents=event_log is not None and event_log.contents,
             polls=detect_polls is True,
+            nearer=None if distance is None else self._nearer(distance),
         )
-        self._distance = distance
         self._clock = clock
         self._open_unknown_runs = open_unknown_runs
         self._on_finished = on_finished
@@ -198,24 +197,17 @@ class Engine:
 
     def step_observed(self, event: Outcome) -> Signals | None:
         """Take a result; ``None`` if its run is not open or no step waits for it."""
-        return _all(self.observe(self.digest_outcome(event), full=True))
+        return _all(self.observe(self.digester.outcome(event), full=True))
 
-    def digest_outcome(self, event: Outcome, cache: ValueCache | None = None) -> DigestedOutcome:
-        """An outcome as :meth:`observe` takes it. Runs user code: call it without a lock.
+    def _nearer(self, distance: Distance) -> Nearer:
+        def nearer(run: str, place: Identity) -> DistanceAnswer | None:
+            question = self._question(run, place)
+            return None if question is None else _asked(distance, question)
 
-        Args:
-            event: the outcome.
-            cache: keeps what is read from it, for the next reader.
-        """
-        outcome = self.digester.outcome(event, cache)
-        if self._distance is None or outcome.place is None:
-            return outcome
-        question = self._question(outcome.run, outcome.place)
-        if question is None:
-            return outcome
-        return outcome._replace(nearer=_asked(self._distance, question))
+        return nearer
 
     def _question(self, run_id: str, place: Identity) -> DistanceQuestion | None:
+        """What is asked about a move of a run; ``None``, nothing is."""
         run = self._runs.get(run_id)
         if run is None:
             return None
@@ -242,12 +234,18 @@ class Engine:
         now = None if clock is None else clock()
         if self._open_unknown_runs and step.run not in self._runs:
             self._open(self.digester.run(RunStarted(run=step.run)), now)
-        run = self._seen(step.run)
+        runs = self._runs
+        run = runs.get(step.run)
         decision = None
         if run is not None:
             try:
+                # Without a lock: both accesses are atomic, because ids are plain strings.
+                runs.move_to_end(step.run)
                 with here.critical, run.lock:
                     decision = run.issue(step, now, decider, full)
+            except KeyError as error:
+                if step.run in runs or arrived_from_outside(error):
+                    raise  # else it ended meanwhile
             finally:
                 if run.faults:
                     _record_faults(run)
@@ -266,12 +264,18 @@ class Engine:
         """
         clock = self._clock
         now = None if clock is None else clock()
-        run = self._seen(outcome.run)
+        runs = self._runs
+        run = runs.get(outcome.run)
         decision = None
         if run is not None:
             try:
+                # Without a lock: both accesses are atomic, because ids are plain strings.
+                runs.move_to_end(outcome.run)
                 with here.critical, run.lock:
                     decision = run.observe(outcome, now, decider, full)
+            except KeyError as error:
+                if outcome.run in runs or arrived_from_outside(error):
+                    raise  # else it ended meanwhile
             finally:
                 if run.faults:
                     _record_faults(run)

@@ -765,7 +765,7 @@ class TestPlaces:
     def test_an_answer_about_another_move_is_not_used(self):
         engine = Engine(distance=lambda here, there: 1.0 if there == here else 2.0)
         start(engine, place="a", exits=("b", "z"))
-        early = engine.digest_outcome(Outcome("r1", (CallResult("c"),), place="c"))
+        early = engine.digester.outcome(Outcome("r1", (CallResult("c"),), place="c"))
         self.walk(engine, "b")
         issue(engine)
         engine.observe(early)
