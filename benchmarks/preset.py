@@ -16,7 +16,16 @@ import click
 import orjson
 from scipy.stats import beta
 
-from tidegauge.events import ABSENT, Decision, Outcome, RunEnded, RunStarted, Signals, Step
+from tidegauge.events import (
+    ABSENT,
+    Decision,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    Signals,
+    Step,
+    StepSink,
+)
 from tidegauge.policies import Rule, guard_rules
 from tidegauge.recordings.line_replay import Replay, read_lines
 from tidegauge.streaming_metrics import Engine
@@ -77,7 +86,7 @@ class StudiedRun:
         self.texts: list[str] = []
 
 
-class _Study:
+class _Study(StepSink):
     """A step sink that asks the rules of all candidates, and never intervenes."""
 
     def __init__(self, *, exact: bool) -> None:

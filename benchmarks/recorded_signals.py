@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from tidegauge.events import Decision, Outcome, RunEnded, Signals, Step
+from tidegauge.events import Answer, Decision, Outcome, RunEnded, Signals, Step
 from tidegauge.policies import DEFAULT_RULES, Rule
 from tidegauge.recordings.line_replay import Replay, read_lines
 from tidegauge.streaming_metrics import Engine
@@ -103,6 +103,9 @@ class _Watching:
 
     def step_observed(self, event: Outcome) -> Decision:
         return self._follow(self._engine.step_observed(event))
+
+    def answered(self, event: Answer) -> Decision:
+        return self._engine.answered(self._engine.digester.answer(event))
 
     def run_ended(self, event: RunEnded) -> None:
         self._engine.run_ended(event)

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from tidegauge.events import GO_ON, Decision, Outcome, RunEnded, RunStarted, Signals, Step
+from tidegauge.events import GO_ON, Decision, Outcome, RunEnded, RunStarted, Signals, Step, StepSink
 from tidegauge.policies import SCORES, STAGNATION_WEIGHTS
 from tidegauge.recordings.line_replay import Replay, read_lines
 from tidegauge.streaming_metrics import Engine
@@ -57,7 +57,7 @@ class Group(NamedTuple):
     good: NDArray[np.bool_]
 
 
-class _Moments:
+class _Moments(StepSink):
     """A step sink that keeps the parts of the score at both moments of every step."""
 
     def __init__(self) -> None:

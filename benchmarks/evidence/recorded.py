@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, Step
+from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, Step, StepSink
 from tidegauge.policies import SCORES
 from tidegauge.policies.learning import Example, FeatureTable
 from tidegauge.recordings.line_replay import Replay, read_lines
@@ -44,7 +44,7 @@ class _Kept(NamedTuple):
     taken: list[int]
 
 
-class _Sink:
+class _Sink(StepSink):
     def __init__(self) -> None:
         self.engine = Engine(
             clock=None, max_runs=sys.maxsize, max_groups=1, max_actions=1, features=True

@@ -238,6 +238,27 @@ class Outcome(NamedTuple):
     blocked: bool = False
 
 
+class Answer(NamedTuple):
+    """The model answered and chose no call: a turn that is no step.
+
+    Args:
+        run: id of the run.
+        text: what it said; absent, not known. White space means nothing.
+        shown: the last message that it was shown; absent, not known.
+        messages: how many messages it was shown; ``None``, not known.
+        tokens: tokens spent on it. They are not among those of the next :class:`Step`, whose cost
+            they are part of.
+        time: seconds since the epoch; ``None`` takes the sink's clock.
+    """
+
+    run: str
+    text: object = ABSENT
+    shown: object = ABSENT
+    messages: int | None = None
+    tokens: float | None = None
+    time: float | None = None
+
+
 class PolicyInForce(NamedTuple):
     """The calibrated thresholds that applied to a run, for later calibrations.
 
@@ -484,6 +505,10 @@ class StepSink(Protocol):
     def step_observed(self, event: Outcome, /) -> Decision:
         """A result was observed; the answer comes before the next action is chosen."""
 
+    def answered(self, event: Answer, /) -> Decision:
+        """The model answered without a call; the decision comes before it is asked again."""
+        return GO_ON
+
     def run_ended(self, event: RunEnded, /) -> RunSummary | None:
         """A run ended."""
 
@@ -510,6 +535,9 @@ class RunObserver:
 
     def step_observed(self, event: Outcome, decision: Decision, /) -> None:
         """A result was observed."""
+
+    def answered(self, event: Answer, decision: Decision, /) -> None:
+        """The model answered without a call."""
 
     def run_ended(self, event: RunEnded, /) -> None:
         """A run ended, by its adapter or to make room, as the engine counted it."""

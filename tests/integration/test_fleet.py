@@ -43,7 +43,7 @@ from support.processes import PATIENCE
 from support.recorded_otlp import COUNT, RecordedRun, requests
 from tidegauge import catalog
 from tidegauge.cli.replay import RecordedRuns
-from tidegauge.events import Decision, Outcome, Step, StepSink
+from tidegauge.events import Answer, Decision, Outcome, Step, StepSink
 from tidegauge.policies import (
     Policy,
     PolicyFile,
@@ -384,6 +384,9 @@ class Decided:
 
     def step_observed(self, event: Outcome) -> Decision:
         return self._kept(event.run, self.runs.step_observed(event))
+
+    def answered(self, event: Answer) -> Decision:
+        return self._kept(event.run, self.runs.answered(event))
 
     def _kept(self, run: str, decision: Decision) -> Decision:
         if decision.signals is not None and decision.action != "go_on":

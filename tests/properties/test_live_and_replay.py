@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tidegauge.cli.replay import RecordedRuns
 from tidegauge.events import (
     ABSENT,
+    Answer,
     Call,
     CallResult,
     Outcome,
@@ -44,6 +45,8 @@ LADDER = [
     Rule("loop_repeats", 3, "block"),
     Rule("loop_repeats", 5, "stop"),
     Rule("steps", 30, "stop"),
+    Rule("turn_loop_repeats", 4, "stop"),
+    Rule("answer_streak", 9, "stop"),
 ]
 DECLARATIONS = {
     "wait": ToolDeclaration(poll=2),
@@ -165,6 +168,15 @@ def steps(draw):
     return step, outcome
 
 
+ANSWERS = (
+    Answer("", "Thank you!", "welcome", 3, 10),
+    Answer("", " Thank\nyou! ", "welcome", 3, 2.5),
+    Answer("", "Thank you!", "welcome", 4),
+    Answer("", [{"type": "text", "text": "took 3 ms"}], tokens=float("nan")),
+    Answer("", "", {"q": 1}, 1, time=1_000.0),
+)
+
+
 @st.composite
 def scripts(draw):
     """What happens: (run, which step to issue) or (run, how many steps back to observe)."""
@@ -174,7 +186,9 @@ def scripts(draw):
     both = st.tuples(run, st.just("both"), st.integers(0, len(kinds) - 1))
     observe = st.tuples(run, st.just("observe"), st.integers(1, 3))
     end = st.tuples(run, st.just("end"), st.integers(0, 4))
-    events = draw(st.lists(st.one_of(issue, both, both, both, observe, observe, end), max_size=40))
+    say = st.tuples(run, st.just("say"), st.integers(0, len(ANSWERS) - 1))
+    kinds_of_events = (issue, both, both, both, observe, observe, say, end)
+    events = draw(st.lists(st.one_of(kinds_of_events), max_size=40))
     times = draw(st.sampled_from([1, 1, 3]))
     starts = {
         name: draw(
@@ -215,6 +229,12 @@ def happens(script: Any, sink: EngineSink) -> None:
         if run not in last:
             sink.run_started(starts[run])
             last[run] = -1
+        if what == "say":
+            decision = sink.answered(ANSWERS[number]._replace(run=run))
+            if decision.stop:
+                sink.run_ended(RunEnded(run=run, outcome="stopped", reason=decision.reason))
+                last.pop(run)
+            continue
         if what == "observe":
             if last[run] >= 0:
                 step, outcome = kinds[number % len(kinds)]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from support.drawn_runs import one_run
 from support.examples import examples
-from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step, Task
+from tidegauge.events import Answer, Call, CallResult, Outcome, RunEnded, RunStarted, Step, Task
 from tidegauge.streaming_metrics import Engine, RunReport
 from tidegauge.streaming_metrics.buckets import Buckets
 from tidegauge.streaming_metrics.run import MeasuredRun
@@ -34,6 +34,9 @@ def walks(draw: Any) -> list[Any]:
     )
     events: list[Any] = [started]
     for t in range(draw(st.integers(0, 10))):
+        if draw(st.booleans()):
+            said = draw(st.sampled_from(["a", "b"]))
+            events.append(Answer("r", said, "seen", messages=t, tokens=3))
         uses = draw(st.sampled_from([(), ("order",)]))
         events.append(Step("r", (Call("go", t % 3),), uses=uses, mentions=("order",), entropy=0.5))
         events.append(
@@ -63,6 +66,8 @@ def happen(engine: Engine, event: Any) -> Any:
             return engine.step_issued(event)
         case Outcome():
             return engine.step_observed(event)
+        case Answer():
+            return engine.answered(engine.digester.answer(event), full=True)
         case RunEnded():
             return engine.run_ended(event)
 

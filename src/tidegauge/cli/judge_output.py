@@ -37,7 +37,16 @@ from tidegauge.diagnose.judges.rubric_judge import (
 )
 from tidegauge.diagnose.judges.transcript import Transcript, Transcripts
 from tidegauge.errors import ConfigurationError, MissingExtraError
-from tidegauge.events import GO_ON, Decision, Outcome, RunEnded, RunStarted, Step, StepSignals
+from tidegauge.events import (
+    GO_ON,
+    Answer,
+    Decision,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    Step,
+    StepSignals,
+)
 
 _MAX_NAMED: Final = 10
 
@@ -72,6 +81,9 @@ class _StepNumbers:
         return Decision(signals=StepSignals(event.run, step, b"", b""))
 
     def step_observed(self, event: Outcome) -> Decision:
+        return GO_ON
+
+    def answered(self, event: Answer) -> Decision:
         return GO_ON
 
     def run_ended(self, event: RunEnded) -> None:

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from tidegauge.cli.terminal import MAX_NAME, visible
 from tidegauge.events import (
+    Answer,
     Decision,
     Intervention,
     Outcome,
@@ -25,6 +26,7 @@ from tidegauge.events import (
 )
 from tidegauge.policies import Policy
 from tidegauge.streaming_metrics import Engine
+from tidegauge.streaming_metrics.answers import turns_in_words
 from tidegauge.streaming_metrics.declaration import repeated_steps
 from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.snapshot import RunReport
@@ -92,10 +94,12 @@ def _loop(report: RunReport) -> Text:
     period, times = report.loop_period, report.loop_times
     if report.finished:
         period, times = report.longest_loop
-    if not times:
-        return Text("")
-    words = repeated_steps(period, times).replace(", repeated ", ",\nrepeated\n")
-    return Text(words, style="red")
+    words = ""
+    if times:
+        words = repeated_steps(period, times)
+    elif report.turn_loop_times:
+        words = turns_in_words(report.turn_loop_period, report.turn_loop_times)
+    return Text(words.replace(", repeated ", ",\nrepeated\n"), style="red")
 
 
 def _count(now: int | None, maximum: int | None, finished: bool) -> Text:
@@ -123,8 +127,8 @@ class LoopOnset(NamedTuple):
         agent: its agent.
         session: the session that it is part of; empty without one.
         run: its id.
-        step: the first step that is repeated.
-        period: steps per round.
+        step: the first step that is repeated; of a loop of turns without calls, the next one.
+        period: steps, or turns, per round.
     """
 
     agent: str
@@ -257,6 +261,9 @@ class LiveRuns(RunObserver):
     def step_observed(self, event: Outcome, decision: Decision) -> None:
         self._update(event.run, decision)
 
+    def answered(self, event: Answer, decision: Decision) -> None:
+        self._update(event.run, decision)
+
     def run_ended(self, event: RunEnded) -> None:
         run = self._runs.get(event.run)
         state = None if run is None else run.state
@@ -280,12 +287,15 @@ class LiveRuns(RunObserver):
             now = run.report = state.report()
         if now.looping and not before.looping:
             run.looped = time.monotonic()
-            loop = repeated_steps(now.loop_period, now.loop_times)
-            self._add_news(run, f"loops since step {now.loop_first_step}: {loop}")
+            if now.loop_period:
+                step, period = now.loop_first_step, now.loop_period
+                loop = f"since step {step}: {repeated_steps(period, now.loop_times)}"
+            else:
+                step, period = now.steps, now.turn_loop_period
+                loop = f"without a call: {turns_in_words(period, now.turn_loop_times)}"
+            self._add_news(run, f"loops {loop}")
             if self._on_loop is not None:
-                self._on_loop(
-                    LoopOnset(run.agent, run.session, run_id, now.loop_first_step, now.loop_period)
-                )
+                self._on_loop(LoopOnset(run.agent, run.session, run_id, step, period))
         if decision.action != "go_on" and not (decision.stop and run.stop):
             self._count(run, decision.action)
         if decision.nudge or decision.block:

@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
 
-from tidegauge.events import Decision, Outcome, RunEnded, RunOutcome, RunStarted, RunSummary, Step
+from tidegauge.events import (
+    Answer,
+    Decision,
+    Outcome,
+    RunEnded,
+    RunOutcome,
+    RunStarted,
+    RunSummary,
+    Step,
+)
 from tidegauge.fleet.kafka_records import DecisionRecord
 from tidegauge.fleet.message_json import VERSION
 from tidegauge.pipeline import EngineSink
@@ -76,6 +85,10 @@ class FleetSink(EngineSink):
     def step_observed(self, event: Outcome) -> Decision:
         """A result was observed."""
         return self._decided(event.run, super().step_observed(event))
+
+    def answered(self, event: Answer) -> Decision:
+        """The model answered without a call."""
+        return self._decided(event.run, super().answered(event))
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         """A run ended."""

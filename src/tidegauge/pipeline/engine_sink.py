@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegauge.errors import CallBlocked, RunStopped
 from tidegauge.events import (
+    Answer,
     Decision,
     Outcome,
     PolicyInForce,
@@ -118,7 +119,9 @@ class _LastCosts:
 
 
 _REPORTED: Final = [name for name in RunSummary._fields if name != "troubles"]
-_EVENTS: Final = [name for name in vars(RunObserver) if name.startswith(("run_", "step_"))]
+_EVENTS: Final = [
+    name for name in vars(RunObserver) if name.startswith(("run_", "step_", "answered"))
+]
 
 
 class EngineSink:
@@ -215,6 +218,25 @@ class EngineSink:
             if self._observed and decision.signals is not None:
                 for observe in self._observing["step_observed"]:
                     observe(event, decision)
+            return decision
+        except Exception as error:
+            self._switch_off(event.run, error)
+            raise
+
+    def answered(self, event: Answer) -> Decision:
+        """The model answered without a call."""
+        try:
+            engine = self.engine
+            if (recording := self._recording) is None:
+                decision = engine.answered(engine.digester.answer(event), self._live)
+            else:
+                answer = engine.digester.answer(event)
+                line = recording.answer_line(event, answer)
+                with here.critical, recording.locked(answer.run):
+                    decision = engine.answered(answer, self._live)
+                    recording.wrote_answer(answer.run, line, decision)
+            if self._observed and decision.signals is not None:
+                self._report("answered", event, decision)
             return decision
         except Exception as error:
             self._switch_off(event.run, error)

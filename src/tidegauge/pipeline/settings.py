@@ -386,10 +386,12 @@ class Settings:
         """The rules of the settings, without those of a policy file."""
         short_forms = (
             ("loop_repeats", "stop", self.stop_on_loop),
+            ("turn_loop_repeats", "stop", self.stop_on_loop),
             ("result_streak", "stop", self.stop_on_result_streak),
             ("failed_rounds", "stop", self.stop_on_failed_rounds),
             ("steps", "stop", self.stop_on_steps),
             ("loop_repeats", "nudge", self.nudge_on_loop),
+            ("turn_loop_repeats", "nudge", self.nudge_on_loop),
             ("loop_repeats", "block", self.block_on_loop),
         )
         given = [

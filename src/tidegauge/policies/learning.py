@@ -23,7 +23,7 @@ import orjson
 import xxhash
 
 from tidegauge.errors import ConfigurationError, MissingExtraError
-from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
+from tidegauge.events import Answer, Decision, Outcome, RunEnded, RunStarted, RunSummary, Step
 from tidegauge.policies.learned_score import FORMAT, WORDS, LearnedWeights, Number, task_mark
 from tidegauge.streaming_metrics.features import FEATURES, RunFeatures
 from tidegauge.streaming_metrics.packed_runs import PackedEngine
@@ -128,6 +128,10 @@ class ExampleSink:
     def step_observed(self, event: Outcome) -> Decision:
         """A result was observed."""
         return Decision(signals=self._engine.step_observed(event))
+
+    def answered(self, event: Answer) -> Decision:
+        """The model answered without a call."""
+        return self._engine.answered(self._engine.digester.answer(event))
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         """A run ended."""

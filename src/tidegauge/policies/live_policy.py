@@ -75,7 +75,7 @@ class LivePolicy:
             stopped = run.of(Interventions).stopped
             if stopped is not None:
                 step, reason = stopped
-                message = f"the run was stopped at step {step}"
+                message = "the run was stopped" + (f" at step {step}" if step >= 0 else "")
                 return Decision("stop", reason, message, run.signals())
         exceeded: Sequence[tuple[Threshold, PolicyAction]] = ()
         if self._has_thresholds:

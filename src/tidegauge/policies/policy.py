@@ -28,9 +28,15 @@ intervention if that is counted only once."""
 Exceeded: TypeAlias = Sequence[tuple[Threshold, PolicyAction]]
 """Thresholds that a run exceeds, each with its action for that run."""
 
-_BOTH: Final = 2
-_MOMENTS: Final = (("issued", "both"), ("observed", "both"), ("issued", "observed", "both"))
-"""The signals that can change: when a step is issued, when it is observed, and all."""
+_ALL: Final = 3
+_MOMENTS: Final = (
+    ("issued", "both"),
+    ("observed", "both"),
+    ("answered", "both"),
+    ("issued", "observed", "both", "answered"),
+)
+"""The signals that can change: when a step is issued, when it is observed, when the model answers
+without a call, and all."""
 
 
 class _Held(NamedTuple):
@@ -40,7 +46,7 @@ class _Held(NamedTuple):
     blocking: tuple[Rule, ...] = ()
     nudging: tuple[Rule, ...] = ()
     observing: tuple[Rule, ...] = ()
-    bars: tuple[tuple[_Bar, ...], ...] = ((), (), ())
+    bars: tuple[tuple[_Bar, ...], ...] = ((),) * 4
 
 
 class Policy:
@@ -242,7 +248,7 @@ class Policy:
         signal. Otherwise :attr:`bars_of_all` has them by moment, without the signals that cannot
         have changed then.
         """
-        return self._held_by(run.started.agent, run.latest.tool).bars[_BOTH]
+        return self._held_by(run.started.agent, run.latest.tool).bars[_ALL]
 
     def _held_to(self, signals: Signals) -> _Held:
         return self._general if self._is_general else self._held_by(signals.agent, signals.tool)

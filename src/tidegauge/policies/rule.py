@@ -131,6 +131,7 @@ def guard_rules(guard: Guard, share: float = 1.0) -> tuple[Rule, ...]:
     >>> for rule in guard_rules("stuck"):
     ...     print(rule.signal, rule.threshold, rule.action)
     loop_evidence 1 stop
+    turn_loop_evidence 1 stop
     stuck_streak 5 stop
     failed_rounds 7 stop
     result_streak 8 observe
@@ -145,7 +146,8 @@ def with_guard(rules: Iterable[Rule], guard: Guard, share: float = 1.0) -> tuple
     """These rules, and those of the preset for signals that they do not decide on.
 
     >>> [rule.signal for rule in with_guard([Rule("failed_rounds", 3, "stop")], "stuck")]
-    ['failed_rounds', 'loop_evidence', 'stuck_streak', 'result_streak', 'near_streak']
+    ['failed_rounds', 'loop_evidence', 'turn_loop_evidence', 'stuck_streak', 'result_streak', \
+'near_streak']
     """
     given = tuple(rules)
     decided = {
@@ -157,7 +159,12 @@ def with_guard(rules: Iterable[Rule], guard: Guard, share: float = 1.0) -> tuple
     return (*given, *[rule for rule in preset if rule.signal not in decided])
 
 
-_STUCK: Final = {"loop_evidence": 1, "stuck_streak": 5, "failed_rounds": 7}
+_STUCK: Final = {
+    "loop_evidence": 1,
+    "turn_loop_evidence": 1,
+    "stuck_streak": 5,
+    "failed_rounds": 7,
+}
 
 DEFAULT_RULES: Final = guard_rules("watch")
 """The default rules: they only count what the preset would have stopped."""

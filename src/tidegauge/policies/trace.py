@@ -14,6 +14,7 @@ import orjson
 
 from tidegauge.events import (
     ABSENT,
+    Answer,
     Call,
     CallResult,
     Decision,
@@ -251,6 +252,13 @@ class TraceSink:
             if moment is not None and event.run in self._guarded:
                 self._guarded[event.run].observed(signals.step, event.results, moment)
         return Decision(signals=signals)
+
+    def answered(self, event: Answer) -> Decision:
+        """The model answered without a call."""
+        decision = self.engine.answered(self.engine.digester.answer(event), full=True)
+        if isinstance(decision.signals, Signals):
+            self._follow(decision.signals, decision.signals.steps)
+        return decision
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         """A run ended."""

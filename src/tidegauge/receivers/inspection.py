@@ -14,7 +14,7 @@ from opentelemetry.trace import NoOpTracer
 
 from tidegauge import catalog
 from tidegauge._span_faults import span_faults
-from tidegauge.events import GO_ON, Decision, Outcome, RunEnded, RunStarted, Step
+from tidegauge.events import GO_ON, Answer, Decision, Outcome, RunEnded, RunStarted, Step
 from tidegauge.foreign_spans.convention_reader import (
     OUR_SCOPE,
     content_hint,
@@ -124,6 +124,9 @@ class _Sink:
 
     def step_observed(self, event: Outcome) -> Decision:
         self._events.append(event)
+        return GO_ON
+
+    def answered(self, event: Answer) -> Decision:
         return GO_ON
 
     def run_ended(self, event: RunEnded) -> None:

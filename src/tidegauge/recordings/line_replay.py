@@ -8,7 +8,16 @@ from dataclasses import replace
 from typing import Any, BinaryIO, Final, Literal, NamedTuple
 
 from tidegauge.errors import StepEventError
-from tidegauge.events import Decision, Outcome, RunEnded, RunObserver, RunStarted, Step, StepSink
+from tidegauge.events import (
+    Answer,
+    Decision,
+    Outcome,
+    RunEnded,
+    RunObserver,
+    RunStarted,
+    Step,
+    StepSink,
+)
 from tidegauge.recordings.step_events import OpenStep, RecordedStep, StepEvent, parse_line
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
@@ -164,6 +173,8 @@ class Replay:
                 self._open_step(event)
             case Outcome():
                 self._outcome(event)
+            case Answer():
+                self._answer(event)
 
     def forget(self, run: str) -> None:
         """Drop the state of a run of which no more events come."""
@@ -241,6 +252,14 @@ class Replay:
             outcome = _with_results(outcome, step.calls)._replace(step=step.step)
             self._apply(self._observe(outcome), run)
 
+    def _answer(self, event: Answer) -> None:
+        if not self._is_open(event):
+            return
+        decision = self._sink.answered(event)
+        for observer in self._observers:
+            observer.answered(event, decision)
+        self._apply(decision, event.run)
+
     def _issue(self, event: Step) -> Decision:
         decision = self._sink.step_issued(event)
         for observer in self._observers:
@@ -258,8 +277,8 @@ class Replay:
         for observer in self._observers:
             observer.run_ended(event)
 
-    def _is_open(self, issued: Step) -> bool:
-        """Whether the step's run is open; an unknown run is opened."""
+    def _is_open(self, issued: Step | Answer) -> bool:
+        """Whether the run of a step or an answer is open; an unknown run is opened."""
         run = issued.run
         match self._standing.get(run):
             case "stopped":

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from tidegauge.events import (
     Absent,
+    Answer,
     Call,
     CallResult,
     Decision,
@@ -30,6 +31,7 @@ from tidegauge.recordings.encoding import ContentEncoder, amount, encoded, momen
 from tidegauge.safety.critical import here, reset_after_fork
 from tidegauge.safety.guard import guarded, swallowed
 from tidegauge.streaming_metrics.digested import (
+    DigestedAnswer,
     DigestedOutcome,
     DigestedStep,
     declared_by_name,
@@ -252,6 +254,30 @@ class RunLines(RunObserver):
                 self._write_waiting(run)
                 line = {"type": "outcome", "run": outcome.run, "late_outcome": step}
             self._add(line, outcome, results, issued.calls)
+            self._write(line)
+
+    @guarded("jsonl", default=None)
+    def answer_line(self, event: Answer, answer: DigestedAnswer) -> dict[str, Any]:
+        """The line of an answer without a call."""
+        line: dict[str, Any] = {"type": "answer", "run": answer.run}
+        shown = self._contents
+        if answer.answer is not None:
+            line["text"] = (
+                shown.content(event.text) if shown.plain else shown.digest(answer.answer, None)
+            )
+        if answer.shown is not None:
+            line["shown"] = shown.digest(answer.shown, None)
+        line["messages"], line["tokens"] = answer.messages, answer.tokens
+        line["time"] = moment(answer.time)
+        return line
+
+    def wrote_answer(self, run_id: str, line: dict[str, Any] | None, decision: Decision) -> None:
+        """Write an answer without a call; as :meth:`issued`."""
+        run = self._runs.get(run_id)
+        if decision.signals is None or run is None or line is None:
+            return
+        with self._faults:
+            self._write_waiting(run)
             self._write(line)
 
     def run_restored(self, event: RunStarted, steps: int, completed: int) -> None:

@@ -1,7 +1,7 @@
 """One line of a recording as events: strict about types, lenient about unknown keys.
 
-A recording has one JSON object a line, of type ``start``, ``step``, ``outcome`` or ``end``;
-``docs/replay.md`` describes every key. A step is recorded with its result, so that one line gives
+A recording has one JSON object a line, of type ``start``, ``step``, ``outcome``, ``answer`` or
+``end``; ``docs/replay.md`` describes every key. A step is recorded with its result: one line gives
 both; if steps overlap, a separate line gives the result. Contents (``state``, ``outcome``,
 ``args``) may be any JSON value. An ``outcome`` of ``null`` is the result of a call that returns
 nothing; for every other optional key ``null`` means "not given".
@@ -17,6 +17,7 @@ import orjson
 from tidegauge.errors import StepEventError
 from tidegauge.events import (
     ABSENT,
+    Answer,
     Call,
     CallResult,
     Identity,
@@ -67,7 +68,7 @@ class OpenStep(NamedTuple):
     step: int
 
 
-StepEvent: TypeAlias = RunStarted | RecordedStep | OpenStep | Outcome | RunEnded
+StepEvent: TypeAlias = RunStarted | RecordedStep | OpenStep | Outcome | Answer | RunEnded
 
 
 def parse_line(line: bytes) -> StepEvent:
@@ -116,9 +117,11 @@ def _event(data: Fields) -> StepEvent:
             return _step(data)
         case "outcome":
             return _outcome(data, _results(data), required_whole(data, "late_outcome"))
+        case "answer":
+            return _answer(data)
         case "end":
             return _run_ended(data)
-    raise StepEventError(f"type is {shown(found)}; use start, step, outcome or end")
+    raise StepEventError(f"type is {shown(found)}; use start, step, outcome, answer or end")
 
 
 def _run_started(data: Fields) -> RunStarted:
@@ -177,6 +180,18 @@ def _outcome(data: Fields, results: tuple[CallResult, ...], step: int | None = N
         tokens=number_from_0(data, "tokens"),
         seconds=number_from_0(data, "seconds"),
         blocked=flag(data, "blocked") or False,
+    )
+
+
+def _answer(data: Fields) -> Answer:
+    said, shown_last = data.get("text"), data.get("shown")
+    return Answer(
+        run=text(data, "run"),
+        text=ABSENT if said is None else said,
+        shown=ABSENT if shown_last is None else shown_last,
+        messages=whole(data, "messages"),
+        tokens=number_from_0(data, "tokens"),
+        time=_time(data),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Self, cast
 from tidegauge.events import (
     ABSENT,
     GO_ON,
+    Answer,
     Call,
     Decision,
     Identity,
@@ -113,6 +114,27 @@ class Run:
             blockable=True,
         )
         return self._given(self._open.issue(step, (call_id,))[0])
+
+    @guarded("run.answer", default=GO_ON)
+    def answer(
+        self, text: object = ABSENT, *, shown: object = ABSENT, messages: int | None = None
+    ) -> Decision:
+        """Report an answer of the model that chose no call, before the model is asked again.
+
+        It is a turn, and no step: an agent that only talks loops, too. Do not report the answer
+        that ends the run.
+
+        Args:
+            text: what it said; white space means nothing.
+            shown: the last message that the model was shown. Without it, equal answers count, and
+                no loop is seen.
+            messages: how many messages it was shown. The same prompt given again at once, with as
+                many messages, repeats nothing.
+
+        Raises:
+            RunStopped: the policy stops the run.
+        """
+        return self._given(self._open.answer(Answer(self.id, text, shown, messages)))
 
     @guarded("run.act", default=GO_ON)
     def act_round(

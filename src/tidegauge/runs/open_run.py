@@ -24,6 +24,7 @@ from tidegauge.errors import CallBlocked, RunStopped
 from tidegauge.events import (
     ABSENT,
     GO_ON,
+    Answer,
     CallResult,
     Decision,
     Outcome,
@@ -426,6 +427,20 @@ class OpenRun:
                 if held:
                     end_spans(recorded, spans, ends, ended, decision.signals)
         if enforce and recorded.decision.action == "stop":
+            self._enforce(recorded)
+        return decision
+
+    def answer(self, event: Answer) -> Decision:
+        """Report an answer without a call.
+
+        Raises:
+            RunStopped: the policy stops the run.
+        """
+        recorded = self._recorded
+        if recorded is None:
+            return GO_ON
+        decision = recorded.answered(event)
+        if recorded.decision.action == "stop":
             self._enforce(recorded)
         return decision
 

@@ -21,6 +21,7 @@ from opentelemetry.trace import Link, Span, SpanContext
 from tidegauge.errors import RunStopped
 from tidegauge.events import (
     GO_ON,
+    Answer,
     Call,
     CallResult,
     Decision,
@@ -355,6 +356,14 @@ class RecordedRun:
             if passes("recorder.observe", fault):
                 raise
             return GO_ON
+
+    @guarded("recorder.answered", default=GO_ON)
+    def answered(self, event: Answer) -> Decision:
+        """Report an answer of the model that chose no call."""
+        decision = self._recorder.sink.answered(event)
+        if decision.action != "go_on":
+            self._note(decision)
+        return decision
 
     @guarded("recorder.ended_tool", default=None)
     def ended_tool(

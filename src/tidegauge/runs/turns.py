@@ -15,6 +15,8 @@ A **turn** is all tool calls that one answer of the model chose. It is one step 
   its answer have the same one, it is found by its name and arguments, then by its name. If a
   framework gives only names, it is the first call that has not begun. Calls that never begin take
   their results from the answers that the model is shown.
+- *Without calls*: an answer that chose no call is a turn, and no step. It is reported when the
+  model is asked again.
 - *By hand*: code inside the run may report calls itself, with all that a step can have. Calls that
   the model chose, and that did not begin yet, are those; other ones are a turn by themselves.
 - *Grouped*: calls that begin side by side, as the nodes of a superstep do, are one turn. It is
@@ -36,11 +38,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from tidegauge.events import (
     ABSENT,
     GO_ON,
+    Answer,
     Call,
     CallResult,
     Decision,
@@ -63,6 +66,9 @@ from tidegauge.runs.turn_calls import (
 from tidegauge.safety.critical import here
 from tidegauge.values.safe_reading import same_value, text_digest
 
+_MAX_SAID: Final = 64
+"""Answers without a call that are kept until the model is asked again."""
+
 
 class TurnTracker:
     """Tracks one run's turns and reports them, by the rules in the module's docstring.
@@ -81,6 +87,7 @@ class TurnTracker:
         self._sequential = sequential
         self._lock = threading.Lock()
         self._tokens: int | None = None  # since the last step
+        self._said: list[Answer] = []  # answers without a call since the model was last asked
         self._open = OpenTurns()
         self._blocked = OpenTurns()
         self._by_id: dict[str, TurnCall] = {}  # calls of open and blocked turns
@@ -98,6 +105,29 @@ class TurnTracker:
                 self._tokens = (self._tokens or 0) + tokens
             else:
                 call.turn.tokens = (call.turn.tokens or 0) + tokens
+
+    def say(
+        self,
+        text: object = ABSENT,
+        *,
+        shown: object = ABSENT,
+        messages: int | None = None,
+        tokens: int | None = None,
+    ) -> None:
+        """The model answered and chose no call.
+
+        It is reported when the model is asked again: the answer that ends a run is no turn of it.
+
+        Args:
+            text: what it said.
+            shown: the last message that it was shown; absent, not known.
+            messages: how many it was shown; ``None``, not known.
+        """
+        with here.critical, self._lock:
+            if len(self._said) < _MAX_SAID:
+                self._said.append(Answer(self._recorded.id, text, shown, messages, tokens))
+            elif tokens is not None:
+                self._tokens = (self._tokens or 0) + tokens
 
     def choose(
         self,
@@ -141,6 +171,8 @@ class TurnTracker:
                 attempts.made(self, turn)
         if over:
             self._report(over)
+        if self._said:
+            self._report_said()
         self._issue(turn, entropy, blockable=blockable)
 
     def blocked(self, call_id: str) -> Decision | None:
@@ -410,6 +442,8 @@ class TurnTracker:
         """
         blocked = self._sequential and self._blocked.turns
         if not self._open.turns and not blocked and self._loose is None:
+            if self._said and not ends:
+                self._report_said()
             return []
         shown = list(answers)  # reads user objects: without the lock
         unrun: list[TurnCall] = []
@@ -431,6 +465,8 @@ class TurnTracker:
                             over.append(call.turn)
                         self._close(call.turn)
         self._report(over)
+        if self._said and not ends:
+            self._report_said()
         return unrun
 
     @property
@@ -447,7 +483,9 @@ class TurnTracker:
         with here.critical, self._lock:
             waiting = [turn for turn in self._open if not turn.observed]
             turns = [turn for turn in (*waiting, *self._blocked) if turn is not self._loose]
-            return {"tokens": self._tokens, "turns": [_saved_turn(turn) for turn in turns]}
+            spent = [one.tokens for one in self._said if one.tokens is not None]
+            tokens = sum(spent, self._tokens or 0) if spent else self._tokens
+            return {"tokens": tokens, "turns": [_saved_turn(turn) for turn in turns]}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Wait for the turns of a state.
@@ -463,6 +501,12 @@ class TurnTracker:
             self._tokens = state["tokens"]
             for turn in turns:
                 self._wait_for(turn)
+
+    def _report_said(self) -> None:
+        with here.critical, self._lock:
+            said, self._said = self._said, []
+        for answer in said:
+            self._recorded.answered(answer)
 
     def _add(self, turn: Turn, attempts: Attempts | None = None) -> None:
         """Open a turn, and wait for its calls."""

@@ -250,7 +250,8 @@ class Signal:
         blocks: whether a rule for it can block a repeated call.
         score: whether it is a score, which grows with trouble.
         reads_words: whether it depends on the words of actions, which are read only when needed.
-        moment: when it can change: as a step is issued, as its result is observed, or at both.
+        moment: when it can change: as a step is issued, as its result is observed, at both, or only
+            when the model answers without a call.
         of_skipped: whether it counts also the steps that wait or only think. For all other signals
             it is as if these steps had not been there.
         stop: why a run that reaches the threshold should end, see :data:`StopKind`.
@@ -265,7 +266,7 @@ class Signal:
     blocks: bool = False
     score: bool = True
     reads_words: bool = False
-    moment: Literal["issued", "observed", "both"] = "both"
+    moment: Literal["issued", "observed", "both", "answered"] = "both"
     of_skipped: bool = False
     stop: StopKind = "waste"
 

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from tidegauge.events import (
     ABSENT,
     Absent,
+    Answer,
     Call,
     Identity,
     Outcome,
@@ -72,6 +73,8 @@ Nearer: TypeAlias = Callable[[str, Identity], DistanceAnswer | None]
 _NO_WORDS: Final[frozenset[int]] = frozenset()
 _MAX_PARTS: Final = 10_000
 _MAX_KNOWN_WORDS: Final = 64
+_MAX_SPOKEN: Final = 1 << 16
+"""Characters of an answer in which white space means nothing."""
 
 
 class DigestedStep(NamedTuple):
@@ -168,6 +171,18 @@ class DigestedOutcome(NamedTuple):
     negative: int = 0
     noise: Sequence[Sequence[str]] = ()
     numbers: Numbers | None = None
+
+
+class DigestedAnswer(NamedTuple):
+    """An answer without a call, as plain data; the fields are those of
+    :class:`~tidegauge.streaming_metrics.records.Answered`, and the tokens."""
+
+    run: str
+    answer: bytes | None
+    shown: bytes | None = None
+    messages: int | None = None
+    tokens: float | None = None
+    time: float | None = None
 
 
 class Digester:
@@ -451,6 +466,26 @@ class Digester:
             numbers,
         )
         return made(DigestedOutcome, fields)
+
+    def answer(self, event: Answer) -> DigestedAnswer:
+        """Digest an answer without a call."""
+        run, text, shown, messages, tokens, time = event
+        return DigestedAnswer(
+            run,
+            self._spoken(text),
+            self._spoken(shown),
+            _whole(messages),
+            None if tokens is None else amount(_number(tokens)),
+            _number(time),
+        )
+
+    def _spoken(self, value: object) -> bytes | None:
+        """The digest of a message; ``None``, it is not known, or not comparable."""
+        if value is ABSENT:
+            return None
+        if type(value) is str and len(value) <= _MAX_SPOKEN:
+            value = " ".join(value.split())
+        return content_digests(value, self.normaliser)[0]
 
     def _declared(
         self, calls: Sequence[Call]

@@ -22,7 +22,13 @@ from tidegauge.events import (
 from tidegauge.safety.critical import here, interrupted, reset_after_fork, run_deferred
 from tidegauge.safety.guard import arrived_from_outside, guarded, internal_errors
 from tidegauge.streaming_metrics.declaration import RunSettings
-from tidegauge.streaming_metrics.digested import DigestedOutcome, DigestedStep, Digester, Nearer
+from tidegauge.streaming_metrics.digested import (
+    DigestedAnswer,
+    DigestedOutcome,
+    DigestedStep,
+    Digester,
+    Nearer,
+)
 from tidegauge.streaming_metrics.exploration import Exploration
 from tidegauge.streaming_metrics.fingerprint import Normaliser
 from tidegauge.streaming_metrics.known_graph import Distance, DistanceAnswer, DistanceQuestion
@@ -276,6 +282,28 @@ class Engine:
             except KeyError as error:
                 if outcome.run in runs or arrived_from_outside(error):
                     raise  # else it ended meanwhile
+            finally:
+                if run.faults:
+                    _record_faults(run)
+        if decision is None:
+            self._drop()
+            return GO_ON
+        return decision
+
+    def answered(
+        self, answer: DigestedAnswer, decider: Decider | None = None, *, full: bool = False
+    ) -> Decision:
+        """Take a digested answer without a call; the arguments are those of :meth:`issue`.
+
+        Returns:
+            The decision; without signals if the run is not open.
+        """
+        now, run = self._now(), self._seen(answer.run)
+        decision = None
+        if run is not None:
+            try:
+                with here.critical, run.lock:
+                    decision = run.answer(answer, now, decider, full)
             finally:
                 if run.faults:
                     _record_faults(run)

@@ -37,7 +37,7 @@ _MAX_OWN: Final = 64
 _RECENT: Final = 16
 """Steps for which an action that overlaps others counts as one that still goes on."""
 
-_LASTING: Final = 2
+LASTING: Final = 2
 """Repeats from which a loop lasts. One repeat is often a retry that ends by itself."""
 
 _ALL_LAGS: Final = (1 << MAX_PERIOD + 1) - 2  # bits 1 to MAX_PERIOD
@@ -543,7 +543,7 @@ RUNS_LOOPING: Final = MetricDefinition(
     "tidegauge_runs_looping",
     "gauge",
     "runs",
-    "Active runs in a loop: their last steps repeat the steps before them, one by one.",
+    "Active runs in a loop: their last steps, or turns, repeat those before them, one by one.",
 )
 LASTING_LOOPS: Final = MetricDefinition(
     "tidegauge_lasting_loops_total",
@@ -579,7 +579,7 @@ def _issued(run: RunView, loops: Loops, step: IssuedStep) -> None:
         counted[label] = counted.get(label, 0) + 1
     if loops.onsets != onsets:
         run.count_onset("loop", step.t)
-    if loops.repeats >= _LASTING and not loops.lasting:
+    if loops.repeats >= LASTING and not loops.lasting:
         loops.lasting = True
         totals.lasting_loops += 1
 
@@ -619,7 +619,7 @@ def _document(report: Any) -> dict[str, object]:
 
 def loops_on(report: Any) -> bool:
     """Whether the run, as reported, is in a loop that lasts."""
-    return bool(report.loop_repeats >= _LASTING)
+    return bool(max(report.loop_repeats, report.turn_loop_repeats) >= LASTING)
 
 
 DECLARATION: Final = Declaration(

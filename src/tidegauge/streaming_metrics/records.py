@@ -66,6 +66,22 @@ class IssuedStep(NamedTuple):
     noise: Sequence[str] = ()
 
 
+class Answered(NamedTuple):
+    """The model answered without choosing a call.
+
+    Attributes:
+        answer: digest of its text, white space apart; ``None``, not known.
+        shown: digest of the last message that it was shown; ``None``, not known.
+        messages: how many it was shown; ``None``, not known.
+        at: when, in seconds since the epoch; ``None``, not known.
+    """
+
+    answer: bytes | None
+    shown: bytes | None = None
+    messages: int | None = None
+    at: float | None = None
+
+
 class LoopSpending(NamedTuple):
     """What a step spent, by one of its two moments, and which steps loop by then.
 
@@ -257,7 +273,7 @@ class FinishedRun(NamedTuple):
     lost: tuple[str, ...] = ()
 
 
-Record = IssuedStep | LoopSpending | ObservedStep | FinishedRun
+Record = Answered | IssuedStep | LoopSpending | ObservedStep | FinishedRun
 
 
 def all_failed(results: Sequence[tuple[object, bool | None]], calls: int) -> bool | None:

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 from tidegauge.catalog import GROUP_LABELS, OTHER_METRICS, MetricDefinition
 from tidegauge.events import RunStarted
 from tidegauge.streaming_metrics import (
+    answers,
     auv,
     empty_streak,
     entropy_split,
@@ -69,6 +70,7 @@ RUNS: Final[tuple[Declaration[Any], ...]] = (
     novelty.DECLARATION,
     polling_allowance.DECLARATION,
     loops.DECLARATION,
+    answers.DECLARATION,
     loop_cost.DECLARATION,
     tide_loops.DECLARATION,
     recall_lag.DECLARATION,
@@ -220,6 +222,8 @@ def signals_table() -> str:
 
 ISSUED: Final = 0
 OBSERVED: Final = 1
+ANSWERED: Final = 2
+"""The moments at which a policy is asked; metrics take steps at the first two."""
 
 Update: TypeAlias = Callable[[Any], object]
 """Gives a step to a metric. Returns true if trouble begins."""

@@ -23,9 +23,11 @@ from tidegauge.events import (
     made,
 )
 from tidegauge.safety.guard import arrived_from_outside
+from tidegauge.streaming_metrics.answers import Answers, take_answer
 from tidegauge.streaming_metrics.buckets import Exemplar, addable
 from tidegauge.streaming_metrics.declaration import Declaration, RunSettings
 from tidegauge.streaming_metrics.digested import (
+    DigestedAnswer,
     DigestedOutcome,
     DigestedStep,
     compared_calls,
@@ -43,6 +45,7 @@ from tidegauge.streaming_metrics.metric import Stateful
 from tidegauge.streaming_metrics.polling_allowance import FOUND, PollingAllowance
 from tidegauge.streaming_metrics.polls import Polling
 from tidegauge.streaming_metrics.records import (
+    Answered,
     FinishedRun,
     IssuedStep,
     ObservedStep,
@@ -53,6 +56,7 @@ from tidegauge.streaming_metrics.records import (
 from tidegauge.streaming_metrics.recurrence import Recurrence
 from tidegauge.streaming_metrics.registry import (
     ABSENT_FIELDS,
+    ANSWERED,
     ISSUED,
     KEPT,
     NO_PLANS,
@@ -98,7 +102,8 @@ class Decider(Protocol):
 
         Args:
             run: the run.
-            moment: 0, a step was issued; 1, its result was observed.
+            moment: 0, a step was issued; 1, its result was observed; 2, the model answered without
+                a call.
             blockable: whether the issued call can still be answered without being run.
         """
 
@@ -160,6 +165,7 @@ class MeasuredRun:
         baseline: the part of the totals that was counted elsewhere; ``None``, nothing was.
         history: its last steps; ``None``, they are not kept.
         detects_polls: whether calls that wait are taken for polls.
+        said: tokens of answers without calls since the last step; ``None``, not reported.
         lost: metrics that an internal error left incomplete: they are absent from then on.
         unguarded: whether an internal error has switched its policy off.
         policy: the policy's state for this run, opaque to the run.
@@ -199,6 +205,7 @@ class MeasuredRun:
         "policy",
         "previous",
         "refused",
+        "said",
         "saved_policy",
         "settings",
         "skipping",
@@ -236,6 +243,7 @@ class MeasuredRun:
         self.last_seen = 0.0
         self.steps = 0
         self.tokens: float | None = None
+        self.said: float | None = None
         self.totals: Any = Totals()  # the attributes are those that metrics declare
         self.baseline: Totals | None = None
         self.metrics: dict[type[Stateful], Any] = {}
@@ -330,6 +338,9 @@ class MeasuredRun:
          at, blockable, similarity, words, shown, clues, not_comparable, exact_action,
          exact_state, _, noise, polled) = step  # fmt: skip
         t = self.steps
+        own_tokens, said = tokens, self.said
+        if said is not None:
+            tokens = added(tokens, said)  # it costs what was said before it, too
         when = now if at is None else at
         if polled and not self.detects_polls:
             polled = ()
@@ -369,14 +380,15 @@ class MeasuredRun:
             self.previous = None
             self.last_taken = t
         self.exact_previous = None
+        self.said = None
         self.skipping = skipped
         self.steps = t + 1
         self.totals.steps += 1
         arrived = self._give(ISSUED, record)
         try:
             # Spent when the action was chosen, even if it is never observed.
-            if tokens is not None:
-                self.tokens = tokens if self.tokens is None else self.tokens + tokens
+            if own_tokens is not None:
+                self.tokens = own_tokens if self.tokens is None else self.tokens + own_tokens
             metrics = self.metrics
             loops = metrics[Loops]
             settled = () if skipped else loops.settled
@@ -414,6 +426,43 @@ class MeasuredRun:
             return Decision(signals=self.signals()) if full else self._going_on
         if decision.action == "block":
             self.observe(DigestedOutcome(step.run, (), t, blocked=True), now)
+        return decision
+
+    def answer(
+        self,
+        answer: DigestedAnswer,
+        now: float | None,
+        decider: Decider | None = None,
+        full: bool = False,
+    ) -> Decision | None:
+        """Take an answer of the model without a call; the arguments are those of :meth:`issue`."""
+        if self.finished:
+            return None
+        if now is not None:
+            self.last_seen = now
+        _, digest, shown, messages, tokens, at = answer
+        arrived: BaseException | None = None
+        try:
+            answers = self.bring(Answers)
+            if answers is not None:
+                self.skipping = False
+                record = Answered(digest, shown, messages, time.time() if at is None else at)
+                take_answer(self, answers, record)
+        except BaseException as error:
+            arrived = self._lose("answers", error)
+        if tokens is not None:
+            self.tokens = tokens if self.tokens is None else self.tokens + tokens
+            self.said = added(self.said, tokens)
+        if arrived is not None:
+            raise arrived
+        decision = None
+        if decider is not None and not self.unguarded:
+            try:
+                decision = decider.decide(self, ANSWERED, False)
+            except Exception as error:
+                self._switch_off(error)
+        if decision is None:
+            return Decision(signals=self.signals()) if full else self._going_on
         return decision
 
     def _skips(

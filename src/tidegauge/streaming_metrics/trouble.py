@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeAlias, get_args
 
+from tidegauge.streaming_metrics.answers import Answers
 from tidegauge.streaming_metrics.declaration import Declaration, RunView
 from tidegauge.streaming_metrics.failed_rounds import FailedRounds
 from tidegauge.streaming_metrics.loops import Loops
@@ -21,7 +22,7 @@ TROUBLES: Final[tuple[Trouble, ...]] = get_args(Trouble)
 """The kinds of trouble, the surest first."""
 
 SEVERITY: Final[Mapping[Trouble, Callable[[Any], float]]] = {
-    "loop": lambda report: report.loop_repeats,
+    "loop": lambda report: max(report.loop_repeats, report.turn_loop_repeats),
     "result_streak": lambda report: report.result_streak or 0,
     "failed_rounds": lambda report: report.failed_rounds or 0,
     "stale": lambda report: report.stale_score or 0,
@@ -32,8 +33,9 @@ SEVERITY: Final[Mapping[Trouble, Callable[[Any], float]]] = {
 def troubles_of(run: RunView) -> tuple[Trouble, ...]:
     """The troubles that a run is in now, the surest first. Call it with the run's lock."""
     onset_at = run.settings.onset_at
+    answers = run.find(Answers)
     holds = (
-        run.of(Loops).period > 0,
+        run.of(Loops).period > 0 or (answers is not None and answers.period > 0),
         (run.of(ResultStreak).current or 0) >= onset_at,
         (run.of(FailedRounds).current or 0) >= onset_at,
         is_stale(run.of(StaleScore).current, run.settings.stale_at),

@@ -23,7 +23,7 @@ from tidegauge.coding_agents.claude import ClaudeTranscript
 from tidegauge.coding_agents.known_agent import Sessions
 from tidegauge.coding_agents.sessions import HookSessions
 from tidegauge.coding_agents.tails import SessionFolder, Tails, read_folders
-from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, Step
+from tidegauge.events import Decision, Outcome, RunEnded, RunStarted, Step, StepSink
 from tidegauge.pipeline import Pipeline
 from tidegauge.pipeline.settings import Settings
 from tidegauge.recordings.line_replay import Replay
@@ -45,7 +45,7 @@ NAMES = {
 }
 
 
-class Events:
+class Events(StepSink):
     """Takes steps, and keeps what it was given."""
 
     def __init__(self) -> None:

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegauge.errors import StepEventError
-from tidegauge.events import GO_ON, Decision, Outcome, RunEnded, RunStarted, Signals, Step
+from tidegauge.events import GO_ON, Decision, Outcome, RunEnded, RunStarted, Signals, Step, StepSink
 from tidegauge.fleet.kafka_records import Message, read_message
 from tidegauge.fleet.step_runs import StepRuns
 
 SETTLE, IDLE = 0.5, 60.0
 
 
-class Listener:
+class Listener(StepSink):
     """Takes down what a sink receives: the kind of each event, of a step its action."""
 
     def __init__(self) -> None:

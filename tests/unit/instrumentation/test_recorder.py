@@ -18,6 +18,7 @@ from tidegauge.events import (
     RunSummary,
     Signals,
     Step,
+    StepSink,
 )
 from tidegauge.runs.extraction import Observation
 from tidegauge.runs.recorder import RecordedRun, Recorder, new_run_id
@@ -29,7 +30,7 @@ from tidegauge.testing import capture
 from tidegauge.tracer import ModelRequest
 
 
-class ScriptedSink:
+class ScriptedSink(StepSink):
     """Answers with the decisions it was given, in order, then with the last of them."""
 
     def __init__(self, *decisions, summary=None):

@@ -16,6 +16,7 @@ from tidegauge.events import (
     RunStarted,
     RunSummary,
     Step,
+    StepSink,
 )
 from tidegauge.runs.recorder import RecordedRun, Recorder
 from tidegauge.runs.turn_calls import ChosenCall
@@ -23,7 +24,7 @@ from tidegauge.runs.turns import TurnTracker
 from tidegauge.tracer import SpanFactory
 
 
-class Sink:
+class Sink(StepSink):
     """Keeps its events; answers with ``decision``."""
 
     def __init__(self) -> None:

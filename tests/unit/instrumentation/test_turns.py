@@ -16,6 +16,7 @@ from tidegauge.events import (
     RunEnded,
     RunStarted,
     Step,
+    StepSink,
 )
 from tidegauge.instrumentation.langchain.parsing import tool_answers
 from tidegauge.runs import call_groups, turn_calls
@@ -28,7 +29,7 @@ from tidegauge.tracer import SpanFactory, open_telemetry
 DONE, LOCKED = CallResult("done", False), CallResult("locked", True)
 
 
-class Log:
+class Log(StepSink):
     """A step sink that keeps its events."""
 
     def __init__(self) -> None:

@@ -21,11 +21,12 @@ from tidegauge.events import (
     RunStarted,
     Signals,
     Step,
+    StepSink,
 )
 from tidegauge.recordings.line_replay import Fault, Line, Replay, read_lines
 
 
-class Heard:
+class Heard(StepSink):
     """A sink that keeps what it hears and stops a run at its n-th step."""
 
     def __init__(self, *, stop_at: int | None = None, when: str = "issued") -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from tidegauge.exporters.reading import label_value
 from tidegauge.safety.critical import here
+from tidegauge.streaming_metrics.answers import Answers
 from tidegauge.streaming_metrics.engine import Held
 from tidegauge.streaming_metrics.loop_ratio import LoopRatio
 from tidegauge.streaming_metrics.loops import Loops
@@ -67,7 +68,9 @@ def since_of(run: MeasuredRun, trouble: Trouble | None) -> dict[str, Any] | None
     """
     history = run.history
     if trouble == "loop":
-        loops = run.of(Loops)
+        loops, answers = run.of(Loops), run.find(Answers)
+        if not loops.period and answers is not None:
+            return {"step": None, "time": answers.since}
         return {"step": loops.first_step, "time": loops.since}
     if trouble is None or history is None:
         return None

@@ -152,12 +152,14 @@ def _advice(report: RunReport, trouble: Trouble | None, showing: Showing) -> dic
 
 
 def _loop(report: RunReport, showing: Showing) -> dict[str, Any] | None:
-    if not report.loop_repeats:
+    if not (report.loop_repeats or report.turn_loop_repeats):
         return None
+    turns = not report.loop_repeats  # of answers without calls, which no step shows
     return {
-        "period": report.loop_period,
-        "repeats": report.loop_repeats,
-        "times": report.loop_times,
+        "of": "turn" if turns else "step",
+        "period": report.turn_loop_period if turns else report.loop_period,
+        "repeats": report.turn_loop_repeats if turns else report.loop_repeats,
+        "times": report.turn_loop_times if turns else report.loop_times,
         "first_step": report.loop_first_step,
         "since": report.loop_since,
         "tools": [label_value(tool) for tool in report.loop_tools],

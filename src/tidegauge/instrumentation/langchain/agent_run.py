@@ -88,6 +88,7 @@ class ModelCall(NamedTuple):
         context: the context in which its span is current; ``None``, it has no span.
         answering: whether it may give the agent's structured output as a tool call.
         piped: whether it is a part of a sequence: what comes next may parse its calls.
+        messages: what it was shown, or its prompt.
     """
 
     span: Span
@@ -96,6 +97,7 @@ class ModelCall(NamedTuple):
     answering: bool = False
     piped: bool = False
     context: BodyContext | None = None
+    messages: object = None
 
 
 class Choice(NamedTuple):
@@ -407,7 +409,7 @@ class AgentRun:
             self.recorded.warn(_NO_NUDGE)
         self.continues = False
         turns = self.turns
-        if turns._open.turns or turns._loose is not None or self._rejected:
+        if turns._open.turns or turns._loose is not None or turns._said or self._rejected:
             self.next_turn(messages)
         if self.recorded.decision.action == "stop":
             if self.ends_itself:

@@ -253,7 +253,7 @@ class TidegaugeCallbackHandler(RunHolder):
             node = given.get("langgraph_node")
             if node is not None and (node if type(node) is str else label(node)) in run.asking:
                 turns = run.turns
-                if turns._open.turns or turns._loose is not None:
+                if turns._open.turns or turns._loose is not None or turns._said:
                     turns.next_turn()
                 if run.recorded.decision.action == "stop":
                     # Raised here, and not at the model call, a stop leaves no callback of that
@@ -508,7 +508,12 @@ class TidegaugeCallbackHandler(RunHolder):
                 chooser = partial(self._runs.chooser, scope)
                 run.choose(answer, call, key, scope.memory, chooser, alone=alone)
                 return
-        run.turns.add_tokens(answer.tokens, scope.tool)
+        if scope.tool is None and call.chooses and not answer.calls:
+            shown, messages = parsing.last_shown(call.messages)
+            text = parsing.text_of(response)
+            run.turns.say(text, shown=shown, messages=messages, tokens=answer.tokens)
+        else:
+            run.turns.add_tokens(answer.tokens, scope.tool)
 
     @_hook
     def on_llm_error(
@@ -805,7 +810,10 @@ class TidegaugeCallbackHandler(RunHolder):
             run.span is not None and span is not INVALID_SPAN and options.get("batch_size", 1) == 1
         )
         context = enter_model(span) if alone else None
-        run.models[run_id.int] = made(ModelCall, (span, chooses, node, answering, piped, context))
+        shown = messages if text is None else text
+        run.models[run_id.int] = made(
+            ModelCall, (span, chooses, node, answering, piped, context, shown)
+        )
         if context is not None:
             context.over = False
 

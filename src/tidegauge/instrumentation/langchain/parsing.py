@@ -15,7 +15,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, Generation, LLMResult
 
 from tidegauge.entropy import token_entropy
-from tidegauge.events import CallResult, made
+from tidegauge.events import ABSENT, CallResult, made
 from tidegauge.instrumentation.langchain.control_flow import COMMANDS, SENDS
 from tidegauge.runs.turn_calls import ChosenCall
 from tidegauge.tracer import ModelRequest, ModelResponse
@@ -41,6 +41,7 @@ AGENT_NAME: Final = "lc_agent_name"
 _PREFIX: Final = "tidegauge_"
 _HUMAN: Final = ("human", "user")
 _MAX_ITEMS: Final = 1_000
+_FEW_ITEMS: Final = slice(_MAX_ITEMS)
 """Messages, and parts of one, that are looked at."""
 _MAX_DOCUMENTS: Final = 100
 _MAX_TOKENS: Final = 4_096
@@ -223,6 +224,30 @@ def model_answer(response: LLMResult, *, described: bool = True) -> ModelAnswer:
         reasons = (reason,) if reason else ()
         found = made(ModelResponse, (own or None, model, reasons, *tokens))
     return made(ModelAnswer, (calls, found, entropy, message_id, spent))
+
+
+def text_of(response: LLMResult) -> object:
+    """What an answer says, without its parts that are no text; absent, it cannot be read."""
+    generation = first(first(response.generations))
+    if issubclass(type(generation), ChatGeneration):
+        content = generation.message.content
+        if issubclass(type(content), str):
+            return content
+        parts = [
+            entry(one, "text") if is_a(one, dict) else one for one in part(content, _FEW_ITEMS)
+        ]
+        return "\n".join([str.__str__(one) for one in parts if is_a(one, str)])
+    return generation.text if issubclass(type(generation), Generation) else ABSENT
+
+
+def last_shown(messages: object) -> tuple[object, int | None]:
+    """The last message of what a model is shown, or its prompt, and how many messages there are."""
+    if is_a(messages, str):
+        return messages, None
+    message = last(messages)
+    if not is_a(message, BaseMessage):
+        return ABSENT, None
+    return _message_text(message), len(messages) if type(messages) is list else None
 
 
 def _tokens(usage: Any, names: tuple[str, str]) -> tuple[int | None, ...]:

@@ -38,7 +38,11 @@ function aheadOf(run) {
 function sinceOf({ since, loop }) {
   const found = since ?? (loop && { step: loop.first_step, time: loop.since });
   if (!found) return ABSENT;
-  return `step ${count(found.step)}` + (found.time === null ? "" : `, ${time(found.time)}`);
+  const at = [
+    ...(found.step === null ? [] : [`step ${count(found.step)}`]),
+    ...(found.time === null ? [] : [time(found.time)]),
+  ];
+  return at.join(", ") || ABSENT;
 }
 
 function policyOf(run) {

@@ -31,7 +31,7 @@ export const nameOf = (run) => run.agent || run.run;
 const times = (number) => ({ 1: "once", 2: "twice" })[number] ?? `${count(number)} times`;
 
 /** A loop in words: its period, and how often people say it was repeated, as everywhere. */
-export const loopOf = (loop) => `${plural(loop.period, "step")}, repeated ${times(loop.times)}`;
+export const loopOf = (loop) => `${plural(loop.period, loop.of)}, repeated ${times(loop.times)}`;
 
 /** For how long a run has been in trouble, or has repeated itself as declared; empty, it does not. */
 export function troubledFor({ since, loop }, now) {
