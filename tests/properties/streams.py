@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tidegauge.events import Task
 from tidegauge.streaming_metrics.known_noise import numbers_in
 from tidegauge.streaming_metrics.records import (
+    Answered,
     FinishedRun,
     IssuedStep,
     LoopSpending,
@@ -227,6 +228,8 @@ def hostile(takes, count, repeats=1):
         if takes is IssuedStep:
             words = frozenset(range(5 * n, 5 * n + 5))
             yield IssuedStep(t, new, new, f"tool-{n}", uses=(n,), mentions=(n,), words=words)
+        elif takes is Answered:
+            yield Answered(new, new, n)
         elif takes is LoopSpending:
             yield LoopSpending(t, True, (t,) if n % 2 else (), t - 3, n, 1.0, entropy=n / 7)
             yield LoopSpending(t, False, tokens=1.0, entropy=n / 7, looped=n % 2 == 0)

@@ -80,8 +80,10 @@ class TestSettings:
         rules = Settings(stop_on_loop=2, stop_on_steps=30).given_rules()
         assert [(rule.signal, rule.threshold, rule.action) for rule in rules] == [
             ("loop_repeats", 2, "stop"),
+            ("turn_loop_repeats", 2, "stop"),
             ("steps", 30, "stop"),
             ("loop_evidence", 1, "observe"),
+            ("turn_loop_evidence", 1, "observe"),
             ("stuck_streak", 5, "observe"),
             ("failed_rounds", 7, "observe"),
             ("result_streak", 8, "observe"),

@@ -211,7 +211,12 @@ def test_an_observing_rule_stops_nothing_and_is_reported() -> None:
 def test_by_default_nothing_is_stopped() -> None:
     policy = Policy()
     known = signals(**LOOP, failed_rounds=99)._replace(
-        more={"loop_evidence": 9.0, "stuck_streak": 9, "near_streak": None}
+        more={
+            "loop_evidence": 9.0,
+            "turn_loop_evidence": None,
+            "stuck_streak": 9,
+            "near_streak": None,
+        }
     )
     assert policy.decide(known).action == "go_on"
     assert policy.would_stop(known) == ["loop_evidence", "stuck_streak", "failed_rounds"]

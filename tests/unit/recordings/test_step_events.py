@@ -225,7 +225,7 @@ def test_a_time_without_a_zone_is_universal_time() -> None:
         (line(type="outcome", run="r"), "late_outcome is missing"),
         (line(type="outcome", run="r", late_outcome=-1), "late_outcome is -1; use at least 0"),
         (step(action="x", late_outcome="1"), "late_outcome is a string; use a whole number"),
-        (line(type="begin", run="r"), "type is 'begin'; use start, step, outcome or end"),
+        (line(type="begin", run="r"), "type is 'begin'; use start, step, outcome, answer or end"),
         (line(type="x" * 999, run="r"), "type is 'xxx"),
         (start(agent=["a"]), "agent is a list; use a string"),
         (start(t_max="30"), "t_max is a string; use a whole number"),

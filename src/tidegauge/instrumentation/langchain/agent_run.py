@@ -368,8 +368,8 @@ class AgentRun:
         """Whether a chain with this metadata is part of this run's agent."""
         return agent_identity(metadata) == self.identity
 
-    def next_turn(self, messages: object) -> None:
-        """The model is asked again: the turns before are over.
+    def next_turn(self, messages: object, *, ends: bool = False) -> None:
+        """The model is asked again, or the run ends: the turns before are over.
 
         A call that was answered without being run (its tool is unknown, a person refused it) gets
         its span here.
@@ -384,7 +384,7 @@ class AgentRun:
                 (call_id, result._replace(error=True) if call_id in rejected else result)
                 for call_id, result in answers
             )
-        for call in self.turns.next_turn(answers):
+        for call in self.turns.next_turn(answers, ends=ends):
             if self.traced and call.result is not None:
                 self.recorded.spans.answered_tool(
                     call.name,

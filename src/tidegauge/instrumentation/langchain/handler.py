@@ -358,7 +358,7 @@ class TidegaugeCallbackHandler(RunHolder):
                 self._runs.suspend(run)
             else:
                 if not run.recorded.decision.stop:  # else the answers are ours
-                    run.next_turn(entry(outputs, "messages"))
+                    run.next_turn(entry(outputs, "messages"), ends=True)
                 self._runs.end_run(run, success=run.succeeded(outputs))
                 run.answer(parsing.agent_result(outputs))
         chain.end()

@@ -93,7 +93,7 @@ class AgentRun:
     def end(self, **ending: Any) -> None:
         """Report the rest of its turns, and its end; see ``RecordedRun.end``."""
         try:
-            self.turns.next_turn()
+            self.turns.next_turn(ends=True)
         finally:
             self.recorded.end(**(ending or self._ending()))
 
