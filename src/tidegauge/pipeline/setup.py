@@ -21,6 +21,7 @@ from tidegauge.net.hosts import is_loopback
 from tidegauge.pipeline.engine_sink import EngineSink
 from tidegauge.pipeline.process_end import ProcessEnd
 from tidegauge.pipeline.settings import KINDS, FilePath, RunStorePlace, Settings
+from tidegauge.policies.prices import flat_prices
 from tidegauge.runs.current import set_recorder, set_recorder_factory
 from tidegauge.runs.recorder import Recorder
 from tidegauge.safety.critical import here, reset_after_fork, run_deferred
@@ -153,6 +154,8 @@ class Pipeline:
             signals=policy.signals,
             on_nudge=live.nudged,
             on_refused=self.engine.refused,
+            on_model_call=live.model_called if policy.budgets else None,
+            on_wait=live.run_waits if policy.budgets else None,
             held_bytes=self.engine.held_bytes,
             max_waiting=settings.max_runs,
         )
@@ -166,7 +169,7 @@ class Pipeline:
                 event_log,
                 digest=spans.exported_digest,
                 trace_url=settings.trace_url,
-                prices=settings.prices,
+                prices=flat_prices(settings.prices),
                 runbooks=settings.runbooks or os.environ.get("TIDEGAUGE_RUNBOOKS") or RUNBOOKS,
             )
             self._exporters.append(self.page)
@@ -341,8 +344,9 @@ class Pipeline:
         recorded = self._writer.counts() if self._writer is not None else {}
         judged = self._judged.metrics() if self._judged is not None else {}
         stored = self._stored.metrics() if self._stored is not None else {}
+        spent = self._sink.limits.metrics() if self._sink.limits is not None else {}
         added = self._added() if self._added is not None else {}
-        return {**self._sink.crossings.metrics(), **recorded, **stored, **judged, **added}
+        return {**self._sink.crossings.metrics(), **spent, **recorded, **stored, **judged, **added}
 
     def observe(self, observer: RunObserver) -> None:
         """Report to it all that the engine takes from now on."""
