@@ -197,14 +197,16 @@ class SpanTurns(TurnTracker):
                 pass
             elif in_tool:
                 self._count_tokens(shown.tokens, in_tool)
-                self._spend(span, shown)
+                if self._recorded.counts_usage:
+                    self._spend(span, shown)
             else:
                 calls = self._chosen_calls(seen) if shown.calls else []
                 if self._unchosen or self._open.turns:
                     self._turn(shown.answers, seen)
                 if shown.tokens is not None:
                     self._tokens = (self._tokens or 0) + shown.tokens
-                self._spend(span, shown)
+                if self._recorded.counts_usage:
+                    self._spend(span, shown)
                 self._has_models = True
                 if self._silent is not None:
                     self._report_silent()
@@ -397,9 +399,8 @@ class SpanTurns(TurnTracker):
         return found
 
     def _spend(self, span: SpanData, shown: ModelSpan) -> None:
-        """Budgets count a model call, if there are any."""
-        if self._recorded.counts_usage:
-            self._reports.append(partial(self._recorded.spend, usage_of(span, shown)))
+        """Budgets count a model call."""
+        self._reports.append(partial(self._recorded.spend, usage_of(span, shown)))
 
     def _shown_already(
         self, span: SpanData, seen: SeenModel, shown: ModelSpan, *, in_tool: bool
@@ -417,7 +418,7 @@ class SpanTurns(TurnTracker):
             self._answer(shown.answers)
             if before.model.tokens is None:
                 self._count_tokens(seen.model.tokens, False)
-                if shown.tokens is not None:
+                if shown.tokens is not None and self._recorded.counts_usage:
                     self._spend(span, shown)
             if before.model.calls is None and seen.model.calls is not None:
                 self._models[index] = before._replace(model=seen.model, size=seen.size)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tidegauge.exporters.page import Page
     from tidegauge.exporters.prometheus import MetricsServer, RegistryExporter
     from tidegauge.pipeline.judged_runs import JudgedRuns
+    from tidegauge.pipeline.stored_budgets import StoredBudgets
     from tidegauge.pipeline.stored_runs import StoredRuns
     from tidegauge.recordings import LineWriter, RunLines
 
@@ -82,6 +83,7 @@ class Pipeline:
         self._telemetry: Telemetry | None = None
         self._judged: JudgedRuns | None = None
         self._stored: StoredRuns | None = None
+        self._budgets: StoredBudgets | None = None
         self._registered: RegistryExporter | None = None
         self.metrics_server: MetricsServer | None = None
         self._serves_in_children = False
@@ -161,6 +163,8 @@ class Pipeline:
         )
         if settings.run_store is not None:
             self._stored = self._stored_runs(settings.run_store)
+            if any(budget.per != "run" for budget in policy.budgets):
+                self._budgets = self._stored_budgets(self._stored)
         self.page: Page | None = None
         if event_log is not None:
             from tidegauge.exporters.page import Page
@@ -197,6 +201,8 @@ class Pipeline:
         """Send and write what waits in this pipeline: see :func:`tidegauge.flush`."""
         deadline = time.monotonic() + timeout
         run_deferred()
+        if self._budgets is not None:
+            self._budgets.flush()
         done = [
             self._stored is None or self._stored.flush(deadline),
             # Before the events are sent: each judgement is one.
@@ -264,6 +270,8 @@ class Pipeline:
                 set_recorder(None)
             closed, self._closed = self._closed, True
         if not closed:
+            if self._budgets is not None:
+                self._budgets.close(_left(deadline))
             if self._stored is not None:  # first: what it has saved is not ended
                 self._stored.close(_left(deadline))
             self.recorder.waiting.close()
@@ -326,6 +334,16 @@ class Pipeline:
             idle_seconds=self.settings.idle_seconds,
         )
         return stored
+
+    def _stored_budgets(self, stored: StoredRuns) -> StoredBudgets | None:
+        from tidegauge.pipeline.stored_budgets import StoredBudgets
+
+        limits = self._sink.limits
+        if limits is None:
+            return None
+        found = StoredBudgets(stored, limits.budgets)
+        found.start()
+        return found
 
     def _page_contents(self) -> bool:
         shown = self.settings.page_contents

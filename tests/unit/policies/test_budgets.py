@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tidegauge.pipeline import EngineSink, configure
 from tidegauge.policies import Budget, Policy, Rule
 from tidegauge.policies.budget import LiveBudgets, amounts_of
 from tidegauge.policies.prices import DOLLAR, ModelPrice, default_prices, price_of
+from tidegauge.run_stores.sqlite_store import SqliteRunStore
 from tidegauge.runs.context import run as open_run
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start
@@ -114,7 +116,7 @@ def test_calls_that_a_rule_blocks_are_given_back() -> None:
         decision = runs.call("look")
         if not decision.block:
             runs.sink.step_observed(Outcome("r", (), step))
-    state: Any = runs.sink.engine.get("r").policy  # type: ignore[union-attr]
+    state: Any = runs.sink.engine.get("r").policy
     ran = 9 - sum(count for (action, _), count in runs.reports().items() if action == "block")
     assert list(state.spent.values()) == [ran]
 
@@ -173,7 +175,7 @@ def test_a_window_is_exact_to_a_sixtieth_and_never_counts_too_little() -> None:
         tokens = draw.randrange(100)
         runs.spend(tokens=tokens)
         spent.append((runs.now, tokens))
-        state: Any = runs.sink.engine.get("r").policy  # type: ignore[union-attr]
+        state: Any = runs.sink.engine.get("r").policy
         [count] = state.spent.values()
         assert len(count) <= 61
         [counted] = [meter.total(count, runs.now) for _, meter in runs.budgets._budgets]
@@ -388,6 +390,38 @@ def test_a_state_of_the_release_before_is_read() -> None:
         load_run(measured, {**saved, "policy": {**saved["policy"], "version": 2, "fields": old}})
     assert runs.spend(tokens=60).action == "go_on"
     assert runs.spend(tokens=60).stop
+
+
+def test_what_runs_share_survives_a_restart_where_a_run_store_is_set(tmp_path: Path) -> None:
+    def spend(tokens: int, *, saves: bool = True) -> str:
+        """One process, which ends in order, or is killed a second later."""
+        pipeline = configure(
+            serve_metrics=False,
+            run_store=tmp_path / "runs.db",
+            budgets=[
+                Budget("tokens", 100, per="conversation", nudge_at=0),
+                Budget("tokens", 1_000, per="agent", window="1d", nudge_at=0),
+            ],
+        )
+        try:
+            with open_run(agent="a", conversation="c") as run:
+                run.spend(tokens)
+            return "goes on"
+        except RunStopped as stop:
+            return stop.reason
+        finally:
+            if saves:
+                pipeline.shutdown()
+            else:
+                pipeline.force_flush()
+
+    assert [spend(40), spend(40, saves=False), spend(19), spend(1)] == [
+        *("goes on", "goes on", "goes on", "budget_tokens")
+    ]
+    configure(serve_metrics=False).shutdown()
+    store = SqliteRunStore(tmp_path / "runs.db")
+    assert store.take_expired(1e12) != []  # one state, which is kept for a year
+    assert store.take_expired(1e12) == []
 
 
 def test_what_runs_share_is_bounded() -> None:
