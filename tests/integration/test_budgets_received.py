@@ -43,7 +43,7 @@ def talk(tracer: Tracer, agent: str, calls: list[tuple[str, int, int]]) -> None:
         attributes={"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": agent},
     ):
         for model, read, written in calls:
-            attributes = {
+            attributes: dict[str, str | int] = {
                 "gen_ai.operation.name": "chat",
                 "gen_ai.request.model": model,
                 "gen_ai.usage.input_tokens": read,
@@ -92,7 +92,7 @@ def compare(tmp_path: Path, runs: int) -> None:
                 parts = [(read + written, "0.1")]
                 if model == "m":
                     parts = [(read - read // 3, "3"), (read // 3, "0.3"), (written, "15")]
-                dollars += sum(count * Fraction(price) for count, price in parts) / 10**6
+                dollars += sum([n * Fraction(price) for n, price in parts], Fraction()) / 10**6
             over += sum(read + written for _, read, written in calls) >= 50_000
         assert over > 0
         for kind, count in tokens.items():

@@ -39,6 +39,7 @@ _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _PARTS: Final = 60
 _MAX_SCOPES: Final = 10_000
 _MAX_DEPTH: Final = 32
+_NOTHING: Final[Mapping[str, int]] = {}
 _MAX_AMOUNT: Final = 10**9 * DOLLAR
 
 
@@ -277,40 +278,38 @@ class LiveBudgets:
     is here: of more than 10,000 conversations and agents, the one unused for longest is forgotten.
 
     Attributes:
-        lock: held while anything is counted.
+        spent: of all model calls, by kind.
         changed: whether what runs share has changed since :meth:`state` was called.
     """
 
     def __init__(self, budgets: Iterable[Budget]) -> None:
-        self._budgets = [(budget, _Meter.of(budget)) for budget in budgets]
-        self._meters = list({meter.name: meter for _, meter in self._budgets}.values())
+        self._budgets = [
+            (budget, _Meter.of(budget), budget.units, budget.nudge_at * budget.units)
+            for budget in budgets
+        ]
+        self._meters = list({meter.name: meter for _, meter, *_ in self._budgets}.values())
+        self._of_time = [one for one in self._meters if one.kind == "seconds" and one.per != "run"]
         self._shared: OrderedDict[tuple[str, str], Count] = OrderedDict()
+        self.spent: dict[str, int] = {}
         self.changed = False
         self._reset_after_fork()
         reset_after_fork(self)
 
     def _reset_after_fork(self) -> None:
-        self.lock = threading.Lock()
+        self._lock = threading.Lock()
 
     @property
     def kinds(self) -> frozenset[str]:
         """What is counted."""
         return frozenset(meter.kind for meter in self._meters)
 
-    def spend(
-        self, run: RunStarted, state: Spender, amounts: Mapping[str, int], now: float
-    ) -> None:
-        """Count what a run has spent, by kind."""
-        with here.critical, self.lock:
-            for meter in self._meters:
-                if amount := amounts.get(meter.kind, 0):
-                    self._add(meter, run, state, amount, now)
-
     def asked(
         self,
         run: RunStarted,
         state: Spender,
         now: float,
+        *,
+        amounts: Mapping[str, int] = _NOTHING,
         names: Sequence[str] = (),
         refusing: Collection[str] = (),
     ) -> list[UsedBudget]:
@@ -320,13 +319,22 @@ class LiveBudgets:
             run: the run.
             state: what it has spent.
             now: seconds since the epoch.
+            amounts: what it has spent since, by kind.
             names: the tools that it is about to call. They count at once, unless they are refused.
             refusing: the actions that refuse them.
         """
-        with here.critical, self.lock:
-            self._count_time(run, state, now)
-            found: list[UsedBudget] = []
-            for budget, meter in self._budgets:
+        found: list[UsedBudget] = []
+        with here.critical, self._lock:
+            if amounts:
+                spent = self.spent
+                for kind, amount in amounts.items():
+                    spent[kind] = spent.get(kind, 0) + amount
+                for meter in self._meters:
+                    if amount := amounts.get(meter.kind, 0):
+                        self._add(meter, run, state, amount, now)
+            if self._of_time:
+                self._count_time(run, state, now)
+            for budget, meter, limit, near in self._budgets:
                 if budget.agent is not None and not _is_of(budget.agent, run, state):
                     continue
                 coming = 0
@@ -334,23 +342,24 @@ class LiveBudgets:
                     coming = meter.calls(names)
                     if not coming:
                         continue
-                used, limit = self._used(meter, run, state, now) + coming, budget.units
+                used = self._used(meter, run, state, now) + coming
                 over = used > limit if coming else used >= limit
-                if over or (budget.nudge_at and used >= budget.nudge_at * limit):
+                if over or (near and used >= near):
                     found.append(UsedBudget(budget, used - coming if over else used, over))
-            found.sort(key=_severity, reverse=True)
-            if names and not any(one.over and one.budget.action in refusing for one in found):
+            if found:
+                found.sort(key=_severity, reverse=True)
+            if names and not [x for x in found if x.over and x.budget.action in refusing]:
                 self._add_calls(run, state, names, 1, now)
-            return found
+        return found
 
     def give_back(self, run: RunStarted, state: Spender, names: Sequence[str], now: float) -> None:
         """Calls that counted are not run."""
-        with here.critical, self.lock:
+        with here.critical, self._lock:
             self._add_calls(run, state, names, -1, now)
 
     def state(self) -> list[Any]:
         """What runs share, as plain data."""
-        with here.critical, self.lock:
+        with here.critical, self._lock:
             self.changed = False
             return [[*key, count] for key, count in self._shared.items()]
 
@@ -368,7 +377,7 @@ class LiveBudgets:
                 else int(count)
             )
             loaded[str(meter), str(scope)] = tuple(parts) if isinstance(parts, list) else parts
-        with here.critical, self.lock:
+        with here.critical, self._lock:
             self._shared = loaded
 
     def _add_calls(
@@ -389,6 +398,12 @@ class LiveBudgets:
 
     def _add(self, meter: _Meter, run: RunStarted, state: Spender, amount: int, now: float) -> None:
         name = meter.name
+        if state.around is None and meter.agent is None and meter.per == "run":  # as nearly always
+            state.spent = {
+                **state.spent,
+                name: meter.added(state.spent.get(name, 0), amount, now),
+            }
+            return
         if meter.per != "run":
             if meter.agent is None or _is_of(meter.agent, run, state):
                 key = (name, _scope(meter, run, state))
@@ -406,6 +421,10 @@ class LiveBudgets:
         if meter.per != "run":
             count = self._shared.get((meter.name, _scope(meter, run, state)), 0)
             return meter.total(count, now)
+        if state.around is None:
+            if meter.kind == "seconds":
+                return elapsed(state, now)
+            return meter.total(state.spent.get(meter.name, 0), now)
         used = [
             elapsed(one, now)
             if meter.kind == "seconds"
@@ -428,12 +447,10 @@ def amounts_of(usage: ModelUsage, cost: int | None) -> dict[str, int]:
     >>> amounts_of(ModelUsage(None, 7, 3), None)
     {'tokens': 10, 'input_tokens': 7, 'output_tokens': 3}
     """
-    found = {"usd": cost, "tokens": usage.total}
-    for kind in KINDS[2:7]:
-        found[kind] = getattr(usage, kind)
+    counts = (cost, usage.total, *usage[1:6])
     return {
         kind: amount
-        for kind, amount in found.items()
+        for kind, amount in zip(KINDS, counts, strict=False)
         if amount is not None and 0 <= amount <= _MAX_AMOUNT
     }
 

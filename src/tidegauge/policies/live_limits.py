@@ -47,7 +47,6 @@ class LiveLimits:
         self._clock = clock
         self._in_dollars = "usd" in self.budgets.kinds
         self._warned: set[str] = set()
-        self._spent: dict[str, int] = {}  # of all model calls, by kind
 
     def begin(self, run: MeasuredRun, around: MeasuredRun | None) -> None:
         """A run began, or continues after it has waited. Call it without a lock."""
@@ -86,10 +85,9 @@ class LiveLimits:
         with here.critical, run.lock:
             state = run.policy_state(RunPolicy)
             now = self._now(state, usage)
-            self.budgets.spend(run.started, state, amounts, now)
-            if run.finished or run.unguarded or _is_stopped(run):
+            found = self.budgets.asked(run.started, state, now, amounts=amounts)
+            if not found or run.finished or run.unguarded or _is_stopped(run):
                 return None
-            found = self.budgets.asked(run.started, state, now)
             verdict = self._severest(run, state, found, _refusing(run, False))
             return None if verdict is None else self._given(run, state, verdict)
 
@@ -104,8 +102,8 @@ class LiveLimits:
         now = self._now(state)
         names = [call.action for call in event.calls]
         refusing = _refusing(run, blockable)
-        found = self.budgets.asked(started, state, now, names, refusing)
-        verdict = self._severest(run, state, found, refusing)
+        found = self.budgets.asked(started, state, now, names=names, refusing=refusing)
+        verdict = self._severest(run, state, found, refusing) if found else None
         action = verdict.budget.action if verdict is not None and verdict.over else "nudge"
         if verdict is not None and action == "stop":
             return self._given(run, state, verdict)
@@ -135,7 +133,7 @@ class LiveLimits:
 
     def metrics(self) -> Mapping[MetricDefinition, Mapping[tuple[str, ...], float]]:
         """What was spent, and which breakers are open."""
-        spent = dict(self._spent)
+        spent = dict(self.budgets.spent)
         found: dict[MetricDefinition, Mapping[tuple[str, ...], float]] = {
             MODEL_TOKENS: {
                 (name,): float(spent[f"{name}_tokens"])
@@ -172,11 +170,7 @@ class LiveLimits:
                     if usage.total is not None:
                         why = "its tokens are reported together, and have several prices"
                 self._warn(usage.model or usage.asked or run.model or "a model", why)
-        amounts = amounts_of(usage, cost)
-        with here.critical, self.budgets.lock:
-            for kind, amount in amounts.items():
-                self._spent[kind] = self._spent.get(kind, 0) + amount
-        return amounts
+        return amounts_of(usage, cost)
 
     def _warn(self, model: str, why: str) -> None:
         if model not in self._warned and len(self._warned) < _MAX_WARNED:

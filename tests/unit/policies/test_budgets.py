@@ -178,7 +178,7 @@ def test_a_window_is_exact_to_a_sixtieth_and_never_counts_too_little() -> None:
         state: Any = runs.sink.engine.get("r").policy
         [count] = state.spent.values()
         assert len(count) <= 61
-        [counted] = [meter.total(count, runs.now) for _, meter in runs.budgets._budgets]
+        [counted] = [meter.total(count, runs.now) for meter in runs.budgets._meters]
         assert sum(n for t, n in spent if t > runs.now - 60) <= counted
         assert counted <= sum(n for t, n in spent if t > runs.now - 61)
 
