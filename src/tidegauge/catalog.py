@@ -392,6 +392,39 @@ POLICY: Final = (
     POLICY_SHIFT,
 )
 """Measured where a policy has calibrated lines."""
+MODEL_TOKENS: Final = MetricDefinition(
+    "tidegauge_model_tokens_total",
+    "counter",
+    "tokens",
+    "Tokens of model calls: input (read, from caches too), output (written, of its reasoning "
+    "too), and of these cache_read, cache_write and reasoning. Only with budgets, and where "
+    "they are reported apart.",
+    labels=("kind",),
+    values=("input", "output", "cache_read", "cache_write", "reasoning"),
+)
+MODEL_COST: Final = MetricDefinition(
+    "tidegauge_model_cost_usd_total",
+    "counter",
+    "dollars",
+    "What model calls cost. Only with budgets in $, without calls whose price is not known.",
+    labels=(),
+)
+BREAKER_STATE: Final = MetricDefinition(
+    "tidegauge_breaker_open",
+    "gauge",
+    "1",
+    "Whether the breaker of a tool is open, so that its calls are blocked: 1, else 0.",
+    labels=("tool",),
+)
+BREAKER_OPENED: Final = MetricDefinition(
+    "tidegauge_breaker_opened_total",
+    "counter",
+    "times",
+    "How often the breaker of a tool was opened.",
+    labels=("tool",),
+)
+LIMITS: Final = (MODEL_TOKENS, MODEL_COST, BREAKER_STATE, BREAKER_OPENED)
+"""Measured where there are budgets or breakers."""
 JUDGED_SCORE: Final = MetricDefinition(
     "tidegauge_judged_score",
     "histogram",
@@ -593,6 +626,7 @@ OTHER_METRICS: Final = (
     DROPPED_EVENTS,
     NAMES_BEYOND_LIMIT,
     *POLICY,
+    *LIMITS,
     *JUDGING,
     *RECORDING,
     RUN_STORE_FAILURES,

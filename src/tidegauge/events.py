@@ -259,6 +259,48 @@ class Answer(NamedTuple):
     time: float | None = None
 
 
+class ModelUsage(NamedTuple):
+    """What a model call used, in tokens; ``None``: not reported.
+
+    Args:
+        tokens: of both directions together, where they are not known apart.
+        input_tokens: that it read, those from a cache included.
+        output_tokens: that it wrote, those of its reasoning included.
+        cache_read_tokens: of those that it read, from the provider's cache.
+        cache_write_tokens: of those that it read, written to the provider's cache.
+        reasoning_tokens: of those that it wrote, of its reasoning.
+        model: name of the model that answered.
+        asked: name of the model that was asked for.
+        usd: what the call cost in $, where the provider says so.
+        began: when the call began, in seconds since the epoch, where that is not known from when
+            it is reported.
+        ended: when it ended.
+    """
+
+    tokens: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    model: str | None = None
+    asked: str | None = None
+    usd: float | None = None
+    began: float | None = None
+    ended: float | None = None
+
+    @property
+    def total(self) -> int | None:
+        """Tokens of both directions together.
+
+        >>> ModelUsage(None, 7, 3).total
+        10
+        """
+        if self.tokens is not None or self.input_tokens is self.output_tokens is None:
+            return self.tokens
+        return (self.input_tokens or 0) + (self.output_tokens or 0)
+
+
 class PolicyInForce(NamedTuple):
     """The calibrated thresholds that applied to a run, for later calibrations.
 

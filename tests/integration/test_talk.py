@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
@@ -25,7 +26,7 @@ def forever(*texts: str) -> Iterator[AIMessage]:
             yield AIMessage(text, usage_metadata=USAGE)  # type: ignore[arg-type]
 
 
-def asking(model: GenericFakeChatModel) -> Callable[[MessagesState], MessagesState]:
+def asking(model: GenericFakeChatModel) -> Any:
     return lambda state: {"messages": [model.invoke(state["messages"])]}
 
 
@@ -99,7 +100,7 @@ def test_an_answer_that_ends_a_run_is_no_turn_and_stops_nothing():
 def test_one_word_for_many_documents_is_no_loop():
     model = GenericFakeChatModel(messages=forever("relevant"))
 
-    def grade(state: MessagesState) -> MessagesState:
+    def grade(state: MessagesState) -> dict[str, Any]:
         for n in range(40):
             model.invoke([("system", "grade"), ("user", f"document {n}")])
         return {"messages": [AIMessage("40 are relevant")]}
@@ -120,7 +121,7 @@ def test_one_word_for_many_documents_is_no_loop():
 def test_votes_on_one_prompt_are_no_loop():
     model = GenericFakeChatModel(messages=forever("42"))
 
-    def vote(state: MessagesState) -> MessagesState:
+    def vote(state: MessagesState) -> dict[str, Any]:
         for _ in range(11):
             model.invoke(state["messages"])
         return {"messages": [AIMessage("42")]}

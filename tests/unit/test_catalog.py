@@ -79,7 +79,7 @@ def test_all_but_health_are_reported_by_agent_and_task_group() -> None:
     health |= {catalog.STARTED, catalog.RUN_STORE_FAILURES, catalog.UNKNOWN_RESUMES}
     health |= {*catalog.RECEIVER, *catalog.RECORDING, catalog.FAILED_JUDGEMENTS}
     health |= {*catalog.SPAN_FAULTS, *catalog.SAMPLING, catalog.NAMES_BEYOND_LIMIT}
-    health |= {catalog.DROPPED_JUDGEMENTS, *catalog.DECISIONS, *catalog.WORKER}
+    health |= {catalog.DROPPED_JUDGEMENTS, *catalog.DECISIONS, *catalog.WORKER, *catalog.LIMITS}
     assert health == {metric for metric in METRICS if metric.labels[:2] != GROUP_LABELS}
 
 
@@ -98,7 +98,7 @@ def test_metrics_with_known_values_have_a_label_for_them() -> None:
                 *catalog.SAMPLING,
                 catalog.NAMES_BEYOND_LIMIT,
             )
-            alone = alone or metric in catalog.DECISIONS + catalog.WORKER
+            alone = alone or metric in catalog.DECISIONS + catalog.WORKER + catalog.LIMITS
             before = 0 if alone else 3 if metric in catalog.POLICY else len(GROUP_LABELS)
             assert len(metric.labels) == before + 1
 

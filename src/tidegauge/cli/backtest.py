@@ -17,7 +17,6 @@ from tidegauge.cli.command_settings import (
     IN_FILE,
     TEXT,
     number,
-    read_prices,
     setting,
     settings_options,
 )
@@ -56,6 +55,7 @@ from tidegauge.policies.backtesting import (
 )
 from tidegauge.policies.backtesting import backtest as judge
 from tidegauge.policies.foreign_guards import FOREIGN_GUARDS, ForeignGuard
+from tidegauge.policies.prices import flat_prices, read_prices
 from tidegauge.policies.shift import SHIFTED, kolmogorov_smirnov, spread
 from tidegauge.policies.trace import RULES
 from tidegauge.streaming_metrics.declaration import StopKind
@@ -119,7 +119,7 @@ class BacktestSettings(TraceSettings):
     def costs(self) -> Costs | None:
         """For the net effect; ``None``, it is not asked for."""
         if self.prices is not None:
-            return Costs(read_prices(self.prices), self.success_value, self.retry_cost)
+            return Costs(flat_prices(read_prices(self.prices)), self.success_value, self.retry_cost)
         if self.success_value or self.retry_cost:
             raise ConfigurationError("--success-value and --retry-cost need --prices FILE")
         return None

@@ -23,7 +23,6 @@ from click.core import ParameterSource
 
 from tidegauge import settings as kinds
 from tidegauge.errors import ConfigurationError
-from tidegauge.fields import content_of
 from tidegauge.settings import PORTS, Range
 
 if TYPE_CHECKING:
@@ -309,25 +308,3 @@ def _as_written(one: Field[Any]) -> Any:
     if isinstance(default, tuple) and not one.metadata.get("multiple"):
         return ",".join(default)
     return default
-
-
-def read_prices(path: str | os.PathLike[str]) -> dict[str, float]:
-    """$ per million tokens, by model, from a TOML file with lines such as ``"my-model" = 1.5``.
-
-    Raises:
-        ConfigurationError: the file cannot be read, or has something else than prices.
-    """
-    name = os.fspath(path)
-    content = content_of(path, "prices", megabytes=1)
-    try:
-        found = tomllib.loads(content.decode())
-    except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{name} is not valid TOML: {error}") from error
-    for model, price in found.items():
-        known = isinstance(price, int | float) and not isinstance(price, bool)
-        if not known or not 0 <= price < math.inf:
-            raise ConfigurationError(
-                f"{name}: the price of {model!r} is {price!r}; use $ per million tokens, and put "
-                'names with dots in quotes, as in "my-model-1.5" = 2'
-            )
-    return found

@@ -22,7 +22,6 @@ from tidegauge.cli.command_settings import (
     TEXT,
     URL,
     number,
-    read_prices,
     setting,
     settings_options,
 )
@@ -278,6 +277,7 @@ def invitation(urls: Mapping[str, str]) -> tuple[str, str]:
 
 def _pipeline(settings: ServeSettings) -> Pipeline:
     from tidegauge.pipeline import configure
+    from tidegauge.policies.prices import read_prices
 
     return configure(
         observe_only=True,  # the agents run elsewhere

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 PRICES_HELP: Final = (
     'TOML file with the $ per million tokens of each model, as in "my-model" = 1.5; the live page '
-    "then shows what runs and loops cost in $."
+    "then shows what runs and loops cost in $, and budgets in $ of the policy take these prices."
 )
 RUNBOOKS_HELP: Final = (
     "Address that serves docs/runbooks, for links of the live page. TIDEGAUGE_RUNBOOKS can name "

@@ -37,7 +37,6 @@ from tidegauge.cli.command_settings import (
     URL,
     SettingType,
     one_of,
-    read_prices,
     setting,
     settings_options,
 )
@@ -429,6 +428,7 @@ def _pipeline(settings: WatchSettings) -> Pipeline:
     from tidegauge.errors import ConfigurationError
     from tidegauge.pipeline import configure
     from tidegauge.policies import DEFAULT_RULES, parse_rules
+    from tidegauge.policies.prices import read_prices
     from tidegauge.tracer import otlp_asked_for
 
     if settings.spans != "off" and not otlp_asked_for("traces"):

@@ -34,7 +34,7 @@ from tidegauge.cli.server_settings import (
     read_key,
 )
 from tidegauge.cli.terminal import VisibleLog, print_line
-from tidegauge.errors import MissingExtraError
+from tidegauge.errors import ConfigurationError, MissingExtraError
 
 if TYPE_CHECKING:
     from tidegauge.fleet.partition_worker import WorkerSettings
@@ -69,6 +69,12 @@ class WorkerCommandSettings(MeasuringSettings):
         None,
         "Rules that decide when a run must stop, as in loop_repeats=3,steps=50, or the file "
         "of a policy (.toml). Decisions are written to TOPIC.decisions.",
+    )
+    prices: str | None = setting(
+        FILE,
+        None,
+        'TOML file with the $ per million tokens of each model, as in "my-model" = 1.5, for '
+        "budgets in $ of the policy.",
     )
     digest_key_file: str | None = setting(FILE, None, "Key of the digests of places in metrics.")
     max_traces: int = setting(COUNT, 10_000, "Limit of open traces per partition.")
@@ -177,12 +183,22 @@ def _from_otlp() -> Callable[[bytes | None, bytes | None], bytes]:
 
 def _policy(settings: WorkerCommandSettings) -> Policy:
     from tidegauge.pipeline import Settings
+    from tidegauge.policies.prices import read_prices
 
-    return Settings(
+    policy = Settings(
         guard=settings.guard,
         guard_share=settings.guard_share,
+        prices={} if settings.prices is None else read_prices(settings.prices),
         **given_policy(settings.policy),
     ).decides()
+    shared = [budget.per for budget in policy.budgets if budget.per != "run"]
+    if shared or policy.breakers:
+        what = f"a budget per {shared[0]}" if shared else "a breaker"
+        raise ConfigurationError(
+            f"{what} counts the runs of one process, and workers share theirs; use budgets per "
+            "run, or set it where the agents run"
+        )
+    return policy
 
 
 def _check(settings: WorkerSettings) -> None:

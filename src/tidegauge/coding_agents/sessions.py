@@ -43,7 +43,7 @@ from tidegauge.catalog import MetricDefinition
 from tidegauge.coding_agents.agents import AGENTS
 from tidegauge.coding_agents.known_agent import ALLOW, HookAnswer, HookEvent, KnownAgent, Payload
 from tidegauge.coding_agents.session_files import AnswerTokens
-from tidegauge.events import Decision, RunStarted
+from tidegauge.events import Decision, ModelUsage, RunStarted
 from tidegauge.instrumentation.extractors import CodingAgent
 from tidegauge.runs.recorder import RecordedRun, Recorder, new_run_id
 from tidegauge.runs.run_map import RunMap, RunScope
@@ -156,7 +156,10 @@ class _SessionRun:
     def spend(self, event: HookEvent, call: TurnCall, tokens: AnswerTokens) -> None:
         """Add what the answer took that chose a call, if the step of the call is not issued."""
         if call in self.group:
-            self.turns.add_tokens(tokens.take(event.chosen_id))
+            spent = tokens.take(event.chosen_id)
+            self.turns.add_tokens(spent)
+            if spent is not None and self.recorded.counts_usage:
+                self.recorded.spend(ModelUsage(spent))
 
     def named(self, event: HookEvent) -> str | None:
         """The key of the open call that the result of a call without an id belongs to."""

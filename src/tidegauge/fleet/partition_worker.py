@@ -120,7 +120,14 @@ class Worker:
         )
         if self.page is not None:
             self.page.start(Reader(self.engine))
-        set_recorder(Recorder(self._sink, self.spans, on_refused=self.engine.refused))
+        set_recorder(
+            Recorder(
+                self._sink,
+                self.spans,
+                on_refused=self.engine.refused,
+                on_model_call=self._sink.model_called if settings.policy.budgets else None,
+            )
+        )
         self._application = FleetApplication(
             settings.brokers,
             settings.topic,

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 from tidegauge.events import (
     Answer,
     Decision,
+    ModelUsage,
     Outcome,
     RunEnded,
     RunOutcome,
@@ -56,7 +57,7 @@ class FleetSink(EngineSink):
     """
 
     def __init__(self, engine: Engine, policy: Policy, produce: Produce) -> None:
-        super().__init__(engine, policy)
+        super().__init__(engine, policy, clock=lambda: self.now)
         self.restoring = False
         self.now = 0.0
         self._produce = produce
@@ -89,6 +90,11 @@ class FleetSink(EngineSink):
     def answered(self, event: Answer) -> Decision:
         """The model answered without a call."""
         return self._decided(event.run, super().answered(event))
+
+    def model_called(self, run_id: str, usage: ModelUsage | None) -> Decision:
+        """A model call of a run has ended, or is about to begin."""
+        decision = super().model_called(run_id, usage)
+        return decision if decision.action == "go_on" else self._decided(run_id, decision)
 
     def run_ended(self, event: RunEnded) -> RunSummary | None:
         """A run ended."""
@@ -156,6 +162,8 @@ class FleetSink(EngineSink):
             run.children = tuple(one["children"])
             run.decision = None if one["decision"] is None else tuple(one["decision"])
             self._runs.setdefault(run.key, set()).add(event.run)
+            if self.limits is not None:
+                self.limit(event.run)
 
     def is_open(self, key: str) -> bool:
         """Whether a run of this key is open."""

@@ -22,6 +22,7 @@ from tidegauge.foreign_spans.span import (
     SpanData,
     ToolSpan,
 )
+from tidegauge.foreign_spans.usage import PARTS
 from tidegauge.runs.turn_calls import ChosenCall
 
 _MOST: Final = (1 << 64) - 1
@@ -140,7 +141,16 @@ def _model(about: RunInfo, model: Fields) -> ModelSpan:
         tuple([(fields.text(answer, "id"), _result(answer)) for answer in answers]),
         fields.text_or_none(model, "name"),
         _flag(model, "failed"),
+        _parts(model),
     )
+
+
+def _parts(model: Fields) -> tuple[int | None, ...]:
+    """The tokens apart; empty, they are not known."""
+    parts = model.get("parts")
+    if not isinstance(parts, list) or len(parts) != PARTS:
+        return ()
+    return tuple([fields.whole({"parts": one}, "parts", most=_MOST) for one in parts])
 
 
 def _tool(about: RunInfo, call: Fields) -> ToolSpan:

@@ -41,6 +41,7 @@ from tidegauge.foreign_spans.span import (
     ToolSpan,
     clock_of,
 )
+from tidegauge.foreign_spans.usage import parts_of
 from tidegauge.recordings.encoding import ContentEncoder
 
 TYPE: Final = "spans"
@@ -128,7 +129,7 @@ def _fields(span: SpanData, encoder: _Encoder) -> dict[str, Any]:
     if isinstance(reading, AgentSpan):
         payload["agent"] = _agent(reading, encoder)
     elif isinstance(reading, ModelSpan):
-        payload["model"] = _model(reading, encoder)
+        payload["model"] = _model(reading, span.attributes, encoder)
     else:
         payload["tool"] = _tool(reading, encoder)
     return payload
@@ -192,7 +193,7 @@ def _agent(agent: AgentSpan, encoder: _Encoder) -> dict[str, Any]:
     return payload
 
 
-def _model(model: ModelSpan, encoder: _Encoder) -> dict[str, Any]:
+def _model(model: ModelSpan, attributes: Attributes, encoder: _Encoder) -> dict[str, Any]:
     payload: dict[str, Any] = {"name": model.model}
     if model.calls is not None:
         payload["calls"] = [
@@ -200,6 +201,9 @@ def _model(model: ModelSpan, encoder: _Encoder) -> dict[str, Any]:
         ]
     if model.tokens is not None and 0 <= model.tokens <= _MAX_NUMBER:
         payload["tokens"] = model.tokens
+        parts = parts_of(attributes, model.tokens)
+        if parts and all(one is None or 0 <= one <= _MAX_NUMBER for one in parts):
+            payload["parts"] = parts
     if model.answers:
         payload["answers"] = [
             {"id": call_id, **_result(result, encoder)} for call_id, result in model.answers

@@ -100,7 +100,7 @@ class SeenModel(NamedTuple):
         size = 0
         for call in calls or ():
             size += memory_of(call.arguments)
-        kept = made(ModelSpan, (NO_INFO, calls, model.tokens, (), None, False))
+        kept = made(ModelSpan, (NO_INFO, calls, model.tokens, (), None, False, ()))
         fields = (span.scope, when, kept, clock, span.span_id, span.parent_id, place, size)
         return made(cls, fields)
 

@@ -41,6 +41,7 @@ from tidegauge.foreign_spans.span import (
     ToolSpan,
     clock_of,
 )
+from tidegauge.foreign_spans.usage import usage_of
 from tidegauge.runs.recorder import RecordedRun
 from tidegauge.runs.turn_calls import MAX_CALLS, ChosenCall, Turn, TurnCall
 from tidegauge.runs.turns import TurnTracker
@@ -192,16 +193,20 @@ class SpanTurns(TurnTracker):
             in_tool: it was made inside a tool: its tokens belong to that step, and it begins none.
         """
         with here.critical, self._lock:
-            if self._shown_already(seen, shown, in_tool=in_tool):
+            if self._shown_already(span, seen, shown, in_tool=in_tool):
                 pass
             elif in_tool:
                 self._count_tokens(shown.tokens, in_tool)
+                if self._recorded.counts_usage:
+                    self._spend(span, shown)
             else:
                 calls = self._chosen_calls(seen) if shown.calls else []
                 if self._unchosen or self._open.turns:
                     self._turn(shown.answers, seen)
                 if shown.tokens is not None:
                     self._tokens = (self._tokens or 0) + shown.tokens
+                if self._recorded.counts_usage:
+                    self._spend(span, shown)
                 self._has_models = True
                 if self._silent is not None:
                     self._report_silent()
@@ -393,7 +398,13 @@ class SpanTurns(TurnTracker):
             found.append(call)
         return found
 
-    def _shown_already(self, seen: SeenModel, shown: ModelSpan, *, in_tool: bool) -> bool:
+    def _spend(self, span: SpanData, shown: ModelSpan) -> None:
+        """Budgets count a model call."""
+        self._reports.append(partial(self._recorded.spend, usage_of(span, shown)))
+
+    def _shown_already(
+        self, span: SpanData, seen: SeenModel, shown: ModelSpan, *, in_tool: bool
+    ) -> bool:
         """Whether another span has shown this model call; what it left out is taken."""
         one = self._scopes == {seen.scope} or self._shown_by_one(seen.scope)
         # Of one instrumentation, only the span around another one shows its call again, as
@@ -407,6 +418,8 @@ class SpanTurns(TurnTracker):
             self._answer(shown.answers)
             if before.model.tokens is None:
                 self._count_tokens(seen.model.tokens, False)
+                if shown.tokens is not None and self._recorded.counts_usage:
+                    self._spend(span, shown)
             if before.model.calls is None and seen.model.calls is not None:
                 self._models[index] = before._replace(model=seen.model, size=seen.size)
                 self._models_size += seen.size - before.size

@@ -143,6 +143,7 @@ class ModelSpan(NamedTuple):
         answers: (id of a call, its result) at the end of what the model was shown.
         model: name of the model.
         failed: whether the call failed.
+        parts: the tokens apart, where they were read in another process.
     """
 
     info: RunInfo = RunInfo()
@@ -151,6 +152,7 @@ class ModelSpan(NamedTuple):
     answers: tuple[tuple[str, CallResult], ...] = ()
     model: str | None = None
     failed: bool = False
+    parts: tuple[int | None, ...] = ()
 
 
 class ToolSpan(NamedTuple):

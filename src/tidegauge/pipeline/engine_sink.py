@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from bisect import bisect_left, insort
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from tidegauge.errors import CallBlocked, RunStopped
 from tidegauge.events import (
+    GO_ON,
     Answer,
     Decision,
+    ModelUsage,
     Outcome,
     PolicyInForce,
     RunEnded,
@@ -22,7 +25,7 @@ from tidegauge.events import (
     RunSummary,
     Step,
 )
-from tidegauge.policies import Crossings, LivePolicy, Policy, RunPolicy
+from tidegauge.policies import Crossings, LiveLimits, LivePolicy, Policy, RunPolicy
 from tidegauge.safety.critical import here, reset_after_fork
 from tidegauge.safety.guard import arrived_from_outside, guarded
 from tidegauge.streaming_metrics import Engine, RunReport
@@ -134,9 +137,11 @@ class EngineSink:
 
     Args:
         counts_nudges: whether a nudge counts when it is decided; else :meth:`nudged` counts it.
+        clock: gives budgets and breakers the time in seconds since the epoch.
 
     Attributes:
         crossings: counts the runs that exceeded the policy's calibrated thresholds.
+        limits: the budgets and breakers; ``None``, there are none.
     """
 
     def __init__(
@@ -146,11 +151,14 @@ class EngineSink:
         *,
         counts_nudges: bool = True,
         recording: RunLines | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.engine = engine
         self.policy = policy
         self.crossings = Crossings(policy.thresholds)
-        self._live = LivePolicy(policy, counts_nudges=counts_nudges)
+        self._live = live = LivePolicy(policy, counts_nudges=counts_nudges)
+        limited = bool(policy.budgets or policy.breakers)
+        self.limits = LiveLimits(policy, live, clock) if limited else None
         self._troubles = RunTroubles()
         self._recording = recording
         self._observed = False  # whether there is an observer, which most processes have not
@@ -174,6 +182,8 @@ class EngineSink:
         """A run began."""
         # With no lock of an observer held: this may end other runs, which takes their locks.
         self.engine.run_started(event)
+        if self.limits is not None:
+            self.limit(event.run)
         run = self.engine.get(event.run) if self._observed else None
         if run is not None:
             self._report("run_started", replace(run.started, task=event.task, t_max=run.t_max))
@@ -184,14 +194,15 @@ class EngineSink:
         """An action was issued."""
         try:
             engine = self.engine
+            decider = self._live if self.limits is None else self.limits.step(event)
             if (recording := self._recording) is None:
-                decision = engine.issue(engine.digester.step(event), self._live)
+                decision = engine.issue(engine.digester.step(event), decider)
             else:
                 cache = ValueCache()  # digest and line read the values once
                 step = engine.digester.step(event, cache)
                 line = recording.step_line(event, step, cache)
                 with here.critical, recording.locked(step.run):
-                    decision = engine.issue(step, self._live, full=True)  # for lines without words
+                    decision = engine.issue(step, decider, full=True)  # for lines without words
                     recording.issued(step, line, decision)
             if self._observed and decision.signals is not None:
                 for observe in self._observing["step_issued"]:
@@ -205,6 +216,8 @@ class EngineSink:
         """A result was observed."""
         try:
             engine = self.engine
+            if self.limits is not None:
+                self.limits.observe(engine.get(event.run), event)
             if (recording := self._recording) is None:
                 decision = engine.observe(engine.digester.outcome(event), self._live)
             else:
@@ -241,6 +254,32 @@ class EngineSink:
         except Exception as error:
             self._switch_off(event.run, error)
             raise
+
+    def model_called(self, run_id: str, usage: ModelUsage | None) -> Decision:
+        """A model call of a run has ended, or is about to begin. Only budgets ask for that."""
+        run = self.engine.get(run_id)
+        if run is None or self.limits is None:
+            return GO_ON
+        try:
+            return self.limits.model_called(run, usage) or GO_ON
+        except Exception as error:
+            self._switch_off(run_id, error)
+            raise
+
+    def limit(self, run_id: str) -> None:
+        """Budgets count for a run that began, or continues."""
+        run = self.engine.get(run_id)
+        if run is not None and self.limits is not None:
+            parent = run.started.parent
+            self.limits.begin(run, None if parent is None else self.engine.get(parent))
+
+    def run_waits(self, run_id: str, waits: bool) -> None:
+        """A run waits for a person, or no more: that is no part of how long it works."""
+        run = self.engine.get(run_id)
+        if not waits:
+            self.limit(run_id)
+        elif run is not None and self.limits is not None:
+            self.limits.pause(run)
 
     def nudged(self, run: str, nudge: Decision) -> None:
         """Count a nudge that was delivered."""
@@ -289,6 +328,7 @@ class EngineSink:
 
     def run_restored(self, run: MeasuredRun) -> None:
         """A run that waited continues here."""
+        self.limit(run.started.run)
         event = replace(run.started, task=None, t_max=run.t_max)
         self._report("run_restored", event, run.steps, run.completed_steps)
 

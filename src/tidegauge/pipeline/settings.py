@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +12,8 @@ from tidegauge import settings as kinds
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import ToolDeclaration
 from tidegauge.net.hosts import AllowedHosts
-from tidegauge.policies import Guard, Policy, Rule, read_policy, with_guard
+from tidegauge.policies import Breaker, Budget, Guard, Policy, Rule, read_policy, with_guard
+from tidegauge.policies.prices import ModelPrice
 from tidegauge.settings import (
     PORTS,
     Count,
@@ -53,7 +53,6 @@ ExportedRuns: TypeAlias = Literal["all", "troubled"]
 GuardName: TypeAlias = Guard
 NoneOrMore: TypeAlias = int
 Port: TypeAlias = int
-Price: TypeAlias = float
 ShownMessages: TypeAlias = Literal["new", "full"]
 RunStorePlace: TypeAlias = "str | RunStore"
 TraceUrl: TypeAlias = str
@@ -94,13 +93,6 @@ def _trace_url(value: Any) -> str:
     return _web_address(value)
 
 
-def _price(value: Any) -> float:
-    price = float(value)
-    if isinstance(value, bool) or not 0 <= price < math.inf:
-        raise ValueError
-    return price
-
-
 def _comparison(value: Any) -> Any:
     if not callable(value) and not (isinstance(value, str) and value in ("volatile", "exact")):
         raise ValueError
@@ -128,13 +120,19 @@ KINDS: Final[Kinds] = {
         _run_store,
         secret=True,  # a URL has a password
     ),
-    "Price": ValueKind("$ per million tokens, 0 or more", _price),
+    "ModelPrice": ValueKind(
+        "$ per million tokens, or {'input': 3, 'output': 15, 'cache_read': 0.3, "
+        "'cache_write': 3.75}",
+        ModelPrice.of,
+    ),
     "Redact": function("a function from text to text"),
     "ShownMessages": one_of(*get_args(ShownMessages)),
     "TraceUrl": ValueKind(
         "an http:// or https:// address with {trace_id} in it, of the page of a trace", _trace_url
     ),
     "WebAddress": ValueKind("an http:// or https:// address", _web_address),
+    "Breaker": instance_of(Breaker, "a tidegauge.policies.Breaker"),
+    "Budget": instance_of(Budget, "a tidegauge.policies.Budget"),
     "Rule": instance_of(Rule, "a tidegauge.policies.Rule"),
     "ToolDeclaration": instance_of(ToolDeclaration, "a tidegauge.ToolDeclaration"),
     "Comparison": ValueKind('"volatile", "exact" or a function from text to text', _comparison),
@@ -169,9 +167,11 @@ class Settings:
         block_on_loop: from this many repetitions on, answer its calls instead of running them.
         rules: the rules of the policy, instead of the settings above; beside them, ``guard`` acts
             only if it is set.
-        policy: file of a policy, written by ``tidegauge calibrate`` or by you. Its rules and
-            thresholds apply in addition to the rules given here, and its rules take precedence.
-            The default is the variable TIDEGAUGE_POLICY.
+        budgets: how much runs, conversations and agents may spend: tokens, $, time, calls.
+        breakers: tools that are left alone for a while when they fail, in whatever run.
+        policy: file of a policy, written by ``tidegauge calibrate`` or by you. Its rules,
+            thresholds, budgets and breakers apply in addition to those given here, and its rules
+            take precedence. The default is the variable TIDEGAUGE_POLICY.
         observe_only: never intervene; only count what the rules and thresholds would have stopped.
         tools: what is known about tools, by their names: pollers, keys, mutations.
         detect_polls: take calls that wait for polls, as if their tools were declared so: commands
@@ -224,7 +224,9 @@ class Settings:
         trace_url: address of the page of a trace in your tracing system, with ``{trace_id}`` in it;
             the page links each run to its trace.
         prices: $ per million tokens, by the name of the model, as in ``{"my-model": 1.5}``; the
-            page then shows what runs and loops cost in $.
+            page then shows what runs and loops cost in $. For budgets, a price may have its parts:
+            ``{"input": 3, "output": 15, "cache_read": 0.3, "cache_write": 3.75}``; without
+            prices, budgets in $ take the table in ``policies/prices.toml``.
         runbooks: address that serves ``docs/runbooks``, for the page's links; the default is the
             variable TIDEGAUGE_RUNBOOKS.
         registry: put the metrics into this Prometheus registry and serve nothing.
@@ -273,6 +275,8 @@ class Settings:
     nudge_on_loop: Count | None = None
     block_on_loop: Count | None = None
     rules: Iterable[Rule] | None = None
+    budgets: Iterable[Budget] = ()
+    breakers: Iterable[Breaker] = ()
     policy: FilePath | None = None
     observe_only: bool = False
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
@@ -302,7 +306,7 @@ class Settings:
     page: bool | None = None
     page_contents: bool | None = None
     trace_url: TraceUrl | None = None
-    prices: Mapping[str, Price] = field(default_factory=dict)
+    prices: Mapping[str, ModelPrice] = field(default_factory=dict)
     runbooks: WebAddress | None = None
     registry: CollectorRegistry | None = None
     otlp_metrics: bool | None = None
@@ -369,8 +373,13 @@ class Settings:
     def _given_policy(self) -> Policy:
         given = self.given_rules()
         path = self.policy or os.environ.get("TIDEGAUGE_POLICY")
+        limits: dict[str, Any] = {
+            "budgets": self.budgets,
+            "breakers": self.breakers,
+            "prices": self.prices or None,
+        }
         if not path:
-            return Policy(given)
+            return Policy(given, **limits)
         found = read_policy(path)
         taken = {(rule.signal, rule.action, rule.agent, rule.tool) for rule in found.rules}
         taken |= {
@@ -378,9 +387,10 @@ class Settings:
             for rule in found.rules
             if (rule.action, rule.agent, rule.tool) == ("stop", None, None)
         }
-        return found.policy(
+        kept = [
             rule for rule in given if (rule.signal, rule.action, rule.agent, rule.tool) not in taken
-        )
+        ]
+        return found.policy(kept, **limits)
 
     def given_rules(self) -> tuple[Rule, ...]:
         """The rules of the settings, without those of a policy file."""

@@ -21,6 +21,7 @@ from tidegauge.net.hosts import is_loopback
 from tidegauge.pipeline.engine_sink import EngineSink
 from tidegauge.pipeline.process_end import ProcessEnd
 from tidegauge.pipeline.settings import KINDS, FilePath, RunStorePlace, Settings
+from tidegauge.policies.prices import flat_prices
 from tidegauge.runs.current import set_recorder, set_recorder_factory
 from tidegauge.runs.recorder import Recorder
 from tidegauge.safety.critical import here, reset_after_fork, run_deferred
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from tidegauge.exporters.page import Page
     from tidegauge.exporters.prometheus import MetricsServer, RegistryExporter
     from tidegauge.pipeline.judged_runs import JudgedRuns
+    from tidegauge.pipeline.stored_budgets import StoredBudgets
     from tidegauge.pipeline.stored_runs import StoredRuns
     from tidegauge.recordings import LineWriter, RunLines
 
@@ -81,6 +83,7 @@ class Pipeline:
         self._telemetry: Telemetry | None = None
         self._judged: JudgedRuns | None = None
         self._stored: StoredRuns | None = None
+        self._budgets: StoredBudgets | None = None
         self._registered: RegistryExporter | None = None
         self.metrics_server: MetricsServer | None = None
         self._serves_in_children = False
@@ -153,11 +156,15 @@ class Pipeline:
             signals=policy.signals,
             on_nudge=live.nudged,
             on_refused=self.engine.refused,
+            on_model_call=live.model_called if policy.budgets else None,
+            on_wait=live.run_waits if policy.budgets else None,
             held_bytes=self.engine.held_bytes,
             max_waiting=settings.max_runs,
         )
         if settings.run_store is not None:
             self._stored = self._stored_runs(settings.run_store)
+            if any(budget.per != "run" for budget in policy.budgets):
+                self._budgets = self._stored_budgets(self._stored)
         self.page: Page | None = None
         if event_log is not None:
             from tidegauge.exporters.page import Page
@@ -166,7 +173,7 @@ class Pipeline:
                 event_log,
                 digest=spans.exported_digest,
                 trace_url=settings.trace_url,
-                prices=settings.prices,
+                prices=flat_prices(settings.prices),
                 runbooks=settings.runbooks or os.environ.get("TIDEGAUGE_RUNBOOKS") or RUNBOOKS,
             )
             self._exporters.append(self.page)
@@ -194,6 +201,8 @@ class Pipeline:
         """Send and write what waits in this pipeline: see :func:`tidegauge.flush`."""
         deadline = time.monotonic() + timeout
         run_deferred()
+        if self._budgets is not None:
+            self._budgets.flush()
         done = [
             self._stored is None or self._stored.flush(deadline),
             # Before the events are sent: each judgement is one.
@@ -261,6 +270,8 @@ class Pipeline:
                 set_recorder(None)
             closed, self._closed = self._closed, True
         if not closed:
+            if self._budgets is not None:
+                self._budgets.close(_left(deadline))
             if self._stored is not None:  # first: what it has saved is not ended
                 self._stored.close(_left(deadline))
             self.recorder.waiting.close()
@@ -324,6 +335,16 @@ class Pipeline:
         )
         return stored
 
+    def _stored_budgets(self, stored: StoredRuns) -> StoredBudgets | None:
+        from tidegauge.pipeline.stored_budgets import StoredBudgets
+
+        limits = self._sink.limits
+        if limits is None:
+            return None
+        found = StoredBudgets(stored, limits.budgets)
+        found.start()
+        return found
+
     def _page_contents(self) -> bool:
         shown = self.settings.page_contents
         return self._captures_content(_SPAN_CONTENT) if shown is None else shown
@@ -341,8 +362,9 @@ class Pipeline:
         recorded = self._writer.counts() if self._writer is not None else {}
         judged = self._judged.metrics() if self._judged is not None else {}
         stored = self._stored.metrics() if self._stored is not None else {}
+        spent = self._sink.limits.metrics() if self._sink.limits is not None else {}
         added = self._added() if self._added is not None else {}
-        return {**self._sink.crossings.metrics(), **recorded, **stored, **judged, **added}
+        return {**self._sink.crossings.metrics(), **spent, **recorded, **stored, **judged, **added}
 
     def observe(self, observer: RunObserver) -> None:
         """Report to it all that the engine takes from now on."""

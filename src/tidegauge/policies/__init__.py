@@ -1,6 +1,7 @@
 """Policies: rules that people set, and thresholds learned from successful runs.
 
-- :class:`Rule` and :class:`Threshold` define actions; a :class:`Policy` combines them.
+- :class:`Rule`, :class:`Threshold`, :class:`Budget` and :class:`Breaker` define actions; a
+  :class:`Policy` combines them.
 - :data:`SCORES` can have thresholds; :func:`calibrate` learns them from successful runs.
 - :mod:`~tidegauge.policies.backtesting` shows what they would have done to recorded runs; it is
   imported separately, because it needs numpy.
@@ -9,12 +10,15 @@
 - :func:`read_policy` and :func:`write_policy` read and write a policy's file.
 """
 
+from tidegauge.policies.breaker import Breaker
+from tidegauge.policies.budget import Budget
 from tidegauge.policies.calibration import (
     CalibratedGroup,
     Guarantee,
     calibrate,
 )
 from tidegauge.policies.learned_score import LearnedScore, read_score
+from tidegauge.policies.live_limits import LiveLimits
 from tidegauge.policies.live_policy import LivePolicy, RunPolicy, advise
 from tidegauge.policies.policy import Policy
 from tidegauge.policies.policy_file import PolicyFile, read_policy, run_mark, write_policy
@@ -29,11 +33,14 @@ __all__ = [
     "DEFAULT_RULES",
     "SCORES",
     "STAGNATION_WEIGHTS",
+    "Breaker",
+    "Budget",
     "CalibratedGroup",
     "Crossings",
     "Guarantee",
     "Guard",
     "LearnedScore",
+    "LiveLimits",
     "LivePolicy",
     "Policy",
     "PolicyFile",

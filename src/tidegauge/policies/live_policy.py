@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from tidegauge.events import Decision, Identity, Signals, Situation
+from tidegauge.events import Decision, Identity, RunStarted, Signals, Situation
+from tidegauge.policies.budget import Count, Spender
 from tidegauge.policies.policy import Policy
 from tidegauge.policies.rule import PolicyAction, Rule
 from tidegauge.policies.thresholds import Threshold
@@ -28,17 +29,43 @@ class RunPolicy(Stateful):
         exceeded: scores that exceeded their threshold, each with the step at which it first did.
         highest: the highest value of each score that has a threshold.
         nudged: the value of each signal at its last nudge, while it holds.
+        warned: of what budgets have informed the model.
+        spent: see :class:`~tidegauge.policies.budget.Spender`, as the rest.
     """
 
-    version: ClassVar[int] = 2
-    unsaved: ClassVar[frozenset[str]] = frozenset({"policy"})
-    __slots__ = ("exceeded", "highest", "nudged", "policy")
+    version: ClassVar[int] = 3
+    unsaved: ClassVar[frozenset[str]] = frozenset({"policy", "around"})
+    __slots__ = (
+        "around",
+        "began",
+        "counted",
+        "exceeded",
+        "highest",
+        "nudged",
+        "policy",
+        "spent",
+        "warned",
+        "worked",
+    )
 
     def __init__(self) -> None:
         self.policy: Policy | None = None  # the one for this run, chosen at its first step
         self.exceeded: dict[str, int] = {}
         self.highest: dict[str, float] = {}
         self.nudged: dict[str, float] = {}
+        self.warned: tuple[str, ...] = ()
+        self.spent: dict[str, Count] = {}
+        self.around: tuple[RunStarted, Spender] | None = None
+        self.began: float | None = None
+        self.worked = 0.0
+        self.counted = 0
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """As every state; one of the release before has no budgets."""
+        if state.get("version") == 2 and isinstance(state.get("fields"), Mapping):
+            begun = RunPolicy().state()
+            state = {**begun, "fields": {**begun["fields"], **state["fields"]}}
+        super().load(state)
 
 
 class LivePolicy:
@@ -47,12 +74,15 @@ class LivePolicy:
     Args:
         counts_nudges: whether a nudge counts when it is decided. Where agents run, it counts when
             it is delivered; see ``RecordedRun.nudged``.
+
+    Attributes:
+        counts_nudges: whether it does.
     """
 
     def __init__(self, policy: Policy, *, counts_nudges: bool = True) -> None:
         self._policy = policy
         self._observing = policy.observing()  # for runs that nothing can be done about
-        self._counts_nudges = counts_nudges
+        self.counts_nudges = counts_nudges
         self._has_thresholds = bool(policy.thresholds)
 
     def decide(self, run: MeasuredRun, moment: int, blockable: bool, /) -> Decision | None:
@@ -130,7 +160,7 @@ class LivePolicy:
                     run.intervene("would_stop", reason, signals.step)
         if decision.action == "go_on":
             return None
-        if self._counts_nudges or not decision.nudge:
+        if self.counts_nudges or not decision.nudge:
             run.intervene(decision.action, decision.reason or "", signals.step)
         situation = run.situation()
         advice = advise(decision.message or "", situation, blocked=decision.block)

@@ -12,6 +12,9 @@ import xxhash
 
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import GO_ON, Decision, PolicyInForce, RunStarted, Signals
+from tidegauge.policies.breaker import Breaker
+from tidegauge.policies.budget import Budget
+from tidegauge.policies.prices import Prices, default_prices
 from tidegauge.policies.rule import ACTIONS, DEFAULT_RULES, AnySignals, PolicyAction, Rule
 from tidegauge.policies.thresholds import Threshold, Thresholds
 from tidegauge.streaming_metrics.declaration import Attribute
@@ -60,10 +63,15 @@ class Policy:
         thresholds: at most one for each score, agent and task group. The most specific applies.
         holdout: share of the runs, from 0 to 1, in which thresholds are only observed, so that
             their false-stop bound can be checked. A run's id decides.
+        budgets: how much may be spent.
+        breakers: which tools are left alone when they fail.
+        prices: of models, for budgets in $; ``None`` takes the table that comes with this.
 
     Attributes:
         rules: the rules.
         thresholds: the thresholds.
+        budgets: the budgets.
+        breakers: the breakers.
 
     Raises:
         ConfigurationError: two rules for one signal, action, agent and tool, two thresholds for one
@@ -84,8 +92,13 @@ class Policy:
         *,
         thresholds: Iterable[Threshold] = (),
         holdout: float = 0.0,
+        budgets: Iterable[Budget] = (),
+        breakers: Iterable[Breaker] = (),
+        prices: Prices | None = None,
     ) -> None:
         self.rules = tuple(rules)
+        self.budgets, self.breakers = tuple(budgets), tuple(breakers)
+        self._prices = prices
         self.thresholds = Thresholds(thresholds, holdout=holdout)
         self._has_thresholds = bool(self.thresholds)  # read twice at every step
         by_place: dict[tuple[str | None, str | None], dict[str, list[Rule]]] = {}
@@ -125,6 +138,8 @@ class Policy:
         return Policy(
             _observed(self.rules),
             thresholds=[replace(threshold, action="observe") for threshold in self.thresholds],
+            budgets=[budget.observing() for budget in self.budgets],
+            prices=self._prices,
         )
 
     def of_run(self, run: str) -> Policy:
@@ -155,7 +170,9 @@ class Policy:
         >>> Policy([Rule("steps", 9)]).version == Policy([Rule("steps", 9)]).version
         True
         """
-        parts = (self.rules, tuple(self.thresholds), self.thresholds.holdout)
+        parts: tuple[object, ...] = (self.rules, tuple(self.thresholds), self.thresholds.holdout)
+        if self.budgets or self.breakers:
+            parts = (*parts, self.budgets, self.breakers)
         return xxhash.xxh3_64_hexdigest(repr(parts).encode("utf-8", "surrogatepass"))
 
     def in_force(self, run: RunStarted, exceeded: Iterable[str]) -> PolicyInForce | None:
@@ -170,14 +187,25 @@ class Policy:
         )
 
     @property
+    def prices(self) -> Prices:
+        """$ per million tokens, by model."""
+        return default_prices() if self._prices is None else self._prices
+
+    @property
     def actions(self) -> frozenset[PolicyAction]:
         """The actions that it can decide on."""
-        return frozenset(one.action for one in (*self.rules, *self.thresholds))
+        found: set[PolicyAction] = {one.action for one in (*self.rules, *self.thresholds)}
+        for budget in self.budgets:
+            found |= {budget.action} if budget.action == "observe" else {budget.action, "nudge"}
+        return frozenset({*found, "block"} if self.breakers else found)
 
     @property
     def signals(self) -> frozenset[str]:
-        """The signals that its rules read."""
-        return frozenset(rule.signal for rule in self.rules)
+        """The signals that its rules and budgets read."""
+        found = {rule.signal for rule in self.rules}
+        if any(budget.kind not in ("seconds", "calls") for budget in self.budgets):
+            found.add("tokens")
+        return frozenset(found)
 
     @property
     def reads_words(self) -> bool:

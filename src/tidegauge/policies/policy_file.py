@@ -11,6 +11,19 @@
     threshold = 3
     action = "nudge"
 
+    [[budget]]
+    kind = "usd"
+    limit = 2.0
+    per = "run"                           # or "conversation", or "agent"
+    window = "1h"                         # without one: all the time
+    action = "stop"                       # or "observe", "nudge", "block"
+
+    [[breaker]]
+    tool = "search"
+    failures = 5                          # of its last calls
+    calls = 10
+    seconds = 60
+
     [[threshold]]
     score = "stagnation"                  # or "learned", with file = "score.json"
     score_version = 1
@@ -29,6 +42,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -47,8 +61,11 @@ from tidegauge.fields import (
     whole,
     wrong,
 )
+from tidegauge.policies.breaker import Breaker
+from tidegauge.policies.budget import Budget
 from tidegauge.policies.learned_score import LearnedScore, read_score
 from tidegauge.policies.policy import Policy
+from tidegauge.policies.prices import Prices
 from tidegauge.policies.rule import Rule
 from tidegauge.policies.thresholds import Threshold
 
@@ -57,8 +74,19 @@ FORMAT: Final = 2
 
 _MAX_MEGABYTES: Final = 16
 _MAX_INTEGER: Final = (1 << 63) - 1  # TOML has no larger ones
-_TOP: Final = {"format", "calibrated", "holdout", "calibrated_on", "rule", "threshold"}
+_TOP: Final = {
+    "format",
+    "calibrated",
+    "holdout",
+    "calibrated_on",
+    "rule",
+    "budget",
+    "breaker",
+    "threshold",
+}
 _RULE: Final = {"signal", "threshold", "action", "agent", "tool", "share"}
+_BUDGET: Final = tuple(field.name for field in fields(Budget))
+_BREAKER: Final = tuple(field.name for field in fields(Breaker))
 _THRESHOLD: Final = {
     "score",
     "score_version",
@@ -84,6 +112,8 @@ class PolicyFile(NamedTuple):
         holdout: share of the runs in which thresholds are only observed.
         calibrated: when the thresholds were learned, seconds since the epoch; ``None``, unknown.
         calibrated_on: marks of the runs they were learned from, see :func:`run_mark`.
+        budgets: how much may be spent.
+        breakers: which tools are left alone when they fail.
     """
 
     rules: tuple[Rule, ...] = ()
@@ -91,10 +121,26 @@ class PolicyFile(NamedTuple):
     holdout: float = 0.0
     calibrated: float | None = None
     calibrated_on: frozenset[str] = frozenset()
+    budgets: tuple[Budget, ...] = ()
+    breakers: tuple[Breaker, ...] = ()
 
-    def policy(self, rules: Iterable[Rule] = ()) -> Policy:
-        """The policy of this file, with further rules."""
-        return Policy((*rules, *self.rules), thresholds=self.thresholds, holdout=self.holdout)
+    def policy(
+        self,
+        rules: Iterable[Rule] = (),
+        *,
+        budgets: Iterable[Budget] = (),
+        breakers: Iterable[Breaker] = (),
+        prices: Prices | None = None,
+    ) -> Policy:
+        """The policy of this file, with further rules, budgets and breakers."""
+        return Policy(
+            (*rules, *self.rules),
+            thresholds=self.thresholds,
+            holdout=self.holdout,
+            budgets=(*budgets, *self.budgets),
+            breakers=(*breakers, *self.breakers),
+            prices=prices,
+        )
 
 
 def run_mark(run: str) -> str:
@@ -152,12 +198,14 @@ def write_policy(policy: PolicyFile, *, comment: str = "", folder: str = "") -> 
         top["calibrated_on"] = sorted(policy.calibrated_on)
     parts.append(_table(top))
     for rule in policy.rules:
-        fields = {name: getattr(rule, name) for name in ("signal", "threshold", "action")}
-        fields |= {"agent": rule.agent, "tool": rule.tool}
-        fields["share"] = None if rule.share == 1 else rule.share
-        parts.append("[[rule]]\n" + _table(fields))
+        shown = {name: getattr(rule, name) for name in ("signal", "threshold", "action")}
+        shown |= {"agent": rule.agent, "tool": rule.tool}
+        shown["share"] = None if rule.share == 1 else rule.share
+        parts.append("[[rule]]\n" + _table(shown))
+    for name, limits in (("budget", policy.budgets), ("breaker", policy.breakers)):
+        parts += [f"[[{name}]]\n" + _table(_given(one)) for one in limits]
     for threshold in policy.thresholds:
-        fields = {
+        shown = {
             "score": threshold.score,
             "score_version": threshold.measures.version,
             "file": None
@@ -173,7 +221,7 @@ def write_policy(policy: PolicyFile, *, comment: str = "", folder: str = "") -> 
             "task_groups": list(threshold.task_groups) or None,
             "scores": list(threshold.scores) or None,
         }
-        parts.append("[[threshold]]\n" + _table(fields))
+        parts.append("[[threshold]]\n" + _table(shown))
     return "\n".join(part for part in parts if part)
 
 
@@ -199,6 +247,8 @@ def _read(data: Fields, folder: str) -> PolicyFile:
         _number(data, "holdout", 0.0),
         calibrated,
         frozenset(texts(data, "calibrated_on")),
+        tuple([_budget(item) for item in _tables(data, "budget")]),
+        tuple([_breaker(item) for item in _tables(data, "breaker")]),
     )
     found.policy()  # raises if rules or thresholds contradict
     return found
@@ -214,6 +264,28 @@ def _rule(item: Fields) -> Rule:
         tool=text_or_none(item, "tool"),
         share=_number(item, "share", 1.0),
     )
+
+
+def _budget(item: Fields) -> Budget:
+    _known(item, _BUDGET, "a budget")
+    text(item, "kind")
+    _number(item, "limit")
+    return Budget(**item)
+
+
+def _breaker(item: Fields) -> Breaker:
+    _known(item, _BREAKER, "a breaker")
+    text_or_none(item, "tool")
+    return Breaker(**item)
+
+
+def _given(one: Budget | Breaker) -> dict[str, Any]:
+    """The fields of a budget or a breaker that are not the default."""
+    return {
+        field.name: value
+        for field in fields(one)
+        if (value := getattr(one, field.name)) != field.default
+    }
 
 
 class _Scores:

@@ -375,7 +375,10 @@ _OBJECTS: Final = PlainObjects(
         Kept(
             RecordedRun,
             _new_recorded,
-            ("_recorder", "spans", "_extractors", "_delivered", "decision", "nudge", "request"),
+            (
+                *("_recorder", "spans", "_extractors", "_delivered", "decision", "nudge"),
+                *("request", "counts_usage"),
+            ),
         ),
         Kept(RunStarted, lambda: RunStarted(run="")),
         Kept(OpenTrace, OpenTrace, ("pending",)),  # these are read again
@@ -420,7 +423,12 @@ def read_trace(plain: Any, recorder: Recorder) -> dict[str, Any]:
         raise ValueError(
             f"the state of a trace has version {version!r}; only {VERSION} can be read"
         )
-    held = _OBJECTS.read(data, RecordedRun={"_recorder": recorder, "_extractors": ()})
+    given = {
+        "_recorder": recorder,
+        "_extractors": (),
+        "counts_usage": recorder.on_model_call is not None,
+    }
+    held = _OBJECTS.read(data, RecordedRun=given)
     if not isinstance(held, dict):
         raise ValueError("the state of a trace has another form")
     return held

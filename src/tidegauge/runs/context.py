@@ -13,6 +13,7 @@ from tidegauge.events import (
     Call,
     Decision,
     Identity,
+    ModelUsage,
     Outcome,
     Reach,
     RunStarted,
@@ -24,7 +25,7 @@ from tidegauge.runs.recorder import new_run_id
 from tidegauge.runs.request_metadata import request_labels
 from tidegauge.safety.guard import guarded, internal_errors
 from tidegauge.values import type_name
-from tidegauge.values.safe_reading import given_items, is_a, named
+from tidegauge.values.safe_reading import count, given_items, is_a, named, number
 
 
 class Run:
@@ -73,6 +74,49 @@ class Run:
         recorded = self._open.recorded
         nudge = recorded.take_nudge() if recorded else None
         return nudge.advice if nudge else None
+
+    @guarded("run.spend", default=GO_ON)
+    def spend(
+        self,
+        tokens: int | None = None,
+        *,
+        input_tokens: int | None = None,
+        output_tokens: int | None = None,
+        cache_read_tokens: int | None = None,
+        cache_write_tokens: int | None = None,
+        reasoning_tokens: int | None = None,
+        model: str | None = None,
+        usd: float | None = None,
+    ) -> Decision:
+        """Report what a call of the model has used, as soon as it has answered.
+
+        Budgets count it, also if the answer chooses no action. The tokens are those of the next
+        step, too: do not give them to :meth:`act` again.
+
+        Args:
+            tokens: of both directions together, where they are not known apart.
+            input_tokens: that it read, those from a cache included.
+            output_tokens: that it wrote, those of its reasoning included.
+            cache_read_tokens: of those that it read, from the provider's cache.
+            cache_write_tokens: of those that it read, written to the provider's cache.
+            reasoning_tokens: of those that it wrote, of its reasoning.
+            model: name of the model; by default, the one that the run was opened with.
+            usd: what the call cost, where the provider says so.
+
+        Raises:
+            RunStopped: a budget stops the run.
+        """
+        usage = ModelUsage(
+            count(tokens),
+            count(input_tokens),
+            count(output_tokens),
+            count(cache_read_tokens),
+            count(cache_write_tokens),
+            count(reasoning_tokens),
+            named(model),
+            usd=number(usd),
+        )
+        return self._given(self._open.spend(usage))
 
     @guarded("run.act", default=GO_ON)
     def act(

@@ -27,6 +27,7 @@ from tidegauge.events import (
     Answer,
     CallResult,
     Decision,
+    ModelUsage,
     Outcome,
     RunStarted,
     Signals,
@@ -52,7 +53,7 @@ from tidegauge.safety.critical import (
 from tidegauge.safety.guard import guarded, internal_errors, passes
 from tidegauge.tracer import CallFailure, Failed, RequestLabels
 from tidegauge.values import class_name, failure_text
-from tidegauge.values.safe_reading import is_a, truth
+from tidegauge.values.safe_reading import count, is_a, truth, whole
 
 Failure: TypeAlias = bool | BaseException | None
 """Whether a call failed (``None``, not known), or the exception with which it did."""
@@ -274,6 +275,7 @@ class OpenRun:
         self._lock = threading.Lock()  # of the turns
         self._turns = OpenTurns()  # with open spans, or blocked: nothing to observe
         self._last: Turn | None = None
+        self._spent: float | None = None  # tokens of model calls since the last step
 
     def finish(self, success: bool | None, reason: str | None) -> None:
         """Set how the run ends."""
@@ -352,6 +354,8 @@ class OpenRun:
         recorded = self._recorded
         if recorded is None:
             return GO_ON, None
+        if self._spent is not None or (recorded.counts_usage and step.tokens is not None):
+            step = self._with_spent(recorded, step)
         if enforce and recorded.decision.action == "stop":
             self._enforce(recorded, len(step.calls))  # what is refused after a stop is no step
         if self._shares:
@@ -413,6 +417,8 @@ class OpenRun:
             index = outcome.step if turn is None else turn.step
             if index is None or index < 0:  # no step, or it could not be reported
                 return GO_ON
+            if outcome.tokens is not None and recorded.counts_usage:
+                recorded.spend(ModelUsage(count(whole(outcome.tokens))))
             # Faster than _replace().
             fields = (outcome.run, tuple(results), index) + outcome[3:]  # noqa: RUF005
             if self._shares:
@@ -446,6 +452,32 @@ class OpenRun:
 
     def _enforce(self, recorded: RecordedRun, calls: int = 0) -> None:
         recorded.enforce(calls=calls)
+
+    def spend(self, usage: ModelUsage) -> Decision:
+        """Report what a model call has used: budgets count it, and the next step has its tokens.
+
+        Raises:
+            RunStopped: a budget stops the run.
+        """
+        recorded, tokens = self._recorded, usage.total
+        if recorded is None:
+            return GO_ON
+        if tokens is not None:
+            with here.critical, self._lock:
+                self._spent = (self._spent or 0) + tokens
+        decision = recorded.spend(usage)
+        if recorded.decision.action == "stop":
+            self._enforce(recorded)
+        return decision
+
+    def _with_spent(self, recorded: RecordedRun, step: Step) -> Step:
+        """A step with the tokens of the model calls before it; those that it names count now."""
+        with here.critical, self._lock:
+            spent, self._spent = self._spent, None
+        given = step.tokens
+        if given is not None:
+            recorded.spend(ModelUsage(count(whole(given))))
+        return step._replace(tokens=given if spent is None else spent + (given or 0))
 
     def abandon(self, turn: Turn) -> None:
         """The calls of a step were cancelled: close their spans without results."""

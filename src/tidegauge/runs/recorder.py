@@ -26,6 +26,7 @@ from tidegauge.events import (
     CallResult,
     Decision,
     Identity,
+    ModelUsage,
     Outcome,
     RunEnded,
     RunOutcome,
@@ -61,7 +62,7 @@ _MAX_WAITING: Final = 1_000
 _TOKEN_SIGNALS: Final = frozenset({"tokens", "loop_cost_tokens"})
 _ACTING: Final = frozenset({"nudge", "block", "stop"})
 _NO_USAGE: Final = (
-    "a rule on tokens cannot hold, because the model reports no usage; "
+    "a rule or a budget on tokens cannot hold, because the model reports no usage; "
     "if it streams, ask for it, for example with ChatOpenAI(stream_usage=True)"
 )
 _NOT_ISSUED: Final[tuple[Decision, int | None]] = (GO_ON, None)
@@ -84,6 +85,9 @@ class Recorder:
         signals: what its rules read.
         on_nudge: called with a run's id and each nudge that is delivered.
         on_refused: called with a run's id and how many of its calls were refused.
+        on_model_call: called with a run's id and what a model call has used, or ``None`` before it;
+            decides on the run.
+        on_wait: called with the id of a run, and whether it waits for a person from now on.
         held_bytes: called with a run's id; how much memory the sink holds of it, about.
         max_waiting: limit of the runs that wait for a person.
 
@@ -101,6 +105,8 @@ class Recorder:
         signals: Collection[str] = (),
         on_nudge: Callable[[str, Decision], None] | None = None,
         on_refused: Callable[[str, int], None] | None = None,
+        on_model_call: Callable[[str, ModelUsage | None], Decision] | None = None,
+        on_wait: Callable[[str, bool], None] | None = None,
         held_bytes: Callable[[str], int] | None = None,
         max_waiting: int = 10_000,
     ) -> None:
@@ -113,6 +119,8 @@ class Recorder:
         self.reads_tokens = not _TOKEN_SIGNALS.isdisjoint(signals)
         self.on_nudge = on_nudge
         self.on_refused = on_refused
+        self.on_model_call = on_model_call
+        self.on_wait = on_wait
         self.held_bytes = held_bytes
         self._warned: set[str] = set()
         self._reach = extract_reach(self.extractors)
@@ -177,6 +185,7 @@ class RecordedRun:
         decision: the last decision other than ``go_on``; a stop is final.
         steps: steps issued.
         nudge: the nudge that waits for :meth:`take_nudge`.
+        counts_usage: whether :meth:`spend` wants to know what model calls have used.
         must_block: whether the policy may block its calls.
         request: whose request it serves.
         spans: makes its spans; ``NO_SPANS``, it has none.
@@ -193,6 +202,7 @@ class RecordedRun:
         "_recorder",
         "_reported_end",
         "_traced",
+        "counts_usage",
         "decision",
         "event",
         "must_block",
@@ -213,6 +223,7 @@ class RecordedRun:
         self._traced = True
         self._lock = threading.Lock()  # of the nudge and of what extractors look at
         self.must_block = recorder.blocks
+        self.counts_usage = recorder.on_model_call is not None
         self.nudge: Decision | None = None
         self._delivered: Decision | None = None
         # of steps not observed yet, for extractors
@@ -365,6 +376,21 @@ class RecordedRun:
             self._note(decision)
         return decision
 
+    @guarded("recorder.spend", default=GO_ON)
+    def spend(self, usage: ModelUsage | None = None) -> Decision:
+        """A model call has ended, or begins. Budgets count what it used, and decide.
+
+        Args:
+            usage: what it used; ``None``, it is about to begin.
+        """
+        asked = self._recorder.on_model_call
+        if asked is None:
+            return GO_ON
+        decision = asked(self.id, usage)
+        if decision.action != "go_on":
+            self._note(decision)
+        return decision
+
     @guarded("recorder.ended_tool", default=None)
     def ended_tool(
         self,
@@ -488,6 +514,8 @@ class RecordedRun:
             checkpoint: id of the checkpoint from which it can continue.
         """
         self.spans.end(None, stopped_reason=reason, checkpoint=checkpoint)
+        if self._recorder.on_wait is not None:
+            self._recorder.on_wait(self.id, True)
 
     @guarded("recorder.continues", default=None)
     def continues(self, checkpoint: str) -> None:
@@ -497,6 +525,8 @@ class RecordedRun:
     @guarded("recorder.resume", default=None)
     def resume(self, context: Context | None = None) -> None:
         """The run continues: it gets a new span, linked to the one before."""
+        if self._recorder.on_wait is not None:
+            self._recorder.on_wait(self.id, False)
         if self._traced and not self._ended:
             self._start_span(context, self.link)
 
@@ -508,7 +538,7 @@ class RecordedRun:
         signals = decision.signals
         return kind(
             self.id,
-            step=signals.step if signals else max(self.steps - 1, 0),
+            step=max(signals.step if signals else self.steps - 1, 0),
             reason=decision.reason or "",
             message=decision.message or "",
             metrics=_metrics(signals),

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from opentelemetry.util.types import AttributeValue
 
+from tidegauge.events import ModelUsage
 from tidegauge.tracer import conventions as names
 from tidegauge.tracer.span_texts import plain_name
 from tidegauge.values.safe_reading import count, entry, is_a, label, number, part
@@ -70,6 +71,17 @@ class ModelResponse(NamedTuple):
     cache_read_tokens: int | None = None
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
+
+    def usage(self, asked: str | None = None) -> ModelUsage:
+        """What the call used, for budgets.
+
+        Args:
+            asked: name of the model that was asked for.
+        """
+        tokens = (self.input_tokens, self.output_tokens, self.cache_read_tokens)
+        return ModelUsage(
+            *(None, *tokens, self.cache_write_tokens, self.reasoning_tokens, self.model, asked)
+        )
 
     def attributes(self) -> Attributes:
         """The attributes that the span gets at its end."""

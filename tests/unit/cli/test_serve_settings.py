@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from support.commands import options_of, settings_of
-from tidegauge.cli.command_settings import read_prices
 from tidegauge.cli.serve import ServeSettings, invitation
 from tidegauge.errors import ConfigurationError
+from tidegauge.policies.prices import ModelPrice, read_prices
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "serve"
 
@@ -133,17 +133,21 @@ def test_the_empty_page_says_how_spans_are_sent() -> None:
 
 
 def test_prices_are_read_from_a_file(config) -> None:
-    assert read_prices(config('"model-1.5" = 2\nother = 0.25')) == {"model-1.5": 2, "other": 0.25}
+    found = read_prices(config('"model-1.5" = 2\nother = { input = 1, output = 4.5 }'))
+    assert found == {"model-1.5": ModelPrice(2), "other": ModelPrice(1, 4.5)}
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("model-1.5 = 2", r"the price of 'model-1' is \{'5': 2\}; use \$ per million tokens, and"),
+        ("model-1.5 = 2", r"the price of 'model-1' is \{'5': 2\}; use \$ per million tokens, or"),
         ("m = -1", "the price of 'm' is -1; use"),
         ("m = nan", "the price of 'm' is nan; use"),
         ('m = "2"', "the price of 'm' is '2'; use"),
         ("m = true", "the price of 'm' is True; use"),
+        ("m = { input = 1 }", "the price of 'm' is {'input': 1}; use"),
+        ("m = { input = 1, output = -1 }", "the price of 'm' is"),
+        ("m = { input = 1, output = 1, cached = 1 }", "the price of 'm' is"),
         ("m", "is not valid TOML"),
     ],
 )

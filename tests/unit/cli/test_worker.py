@@ -12,7 +12,8 @@ import pytest
 from support.commands import options_of
 from tidegauge.cli import worker as command
 from tidegauge.fleet.partition_worker import WorkerSettings
-from tidegauge.policies import parse_rules
+from tidegauge.policies import Budget, parse_rules
+from tidegauge.policies.prices import ModelPrice
 
 PLACE = ("--kafka", "127.0.0.1:1", "--topic", "t")
 
@@ -97,6 +98,24 @@ def test_a_policy_is_a_line_of_rules_or_a_file(tidegauge, started, tmp_path) -> 
     line, file = started
     for settings, rules in ((line, "loop_repeats=3,steps=50:nudge"), (file, "loop_repeats=3")):
         assert set(parse_rules(rules)) <= set(settings.policy.rules)
+
+
+def test_budgets_have_prices_and_are_of_single_runs(tidegauge, started, tmp_path) -> None:
+    (tmp_path / "prices.toml").write_text('"m" = 2\n')
+    path = tmp_path / "policy.toml"
+    path.write_text('format = 2\n[[budget]]\nkind = "usd"\nlimit = 2\n')
+    tidegauge("worker", *PLACE, "--policy", str(path), "--prices", "prices.toml")
+    [settings] = started
+    assert settings.policy.budgets == (Budget("usd", 2),)
+    assert settings.policy.prices == {"m": ModelPrice(2)}
+    for table, what in (
+        ('[[budget]]\nkind = "usd"\nlimit = 2\nper = "agent"\n', "a budget per agent"),
+        ("[[breaker]]\n", "a breaker"),
+    ):
+        path.write_text(f"format = 2\n{table}")
+        ran = tidegauge("worker", *PLACE, "--policy", str(path))
+        assert f"{what} counts the runs of one process" in ran.err
+        assert len(started) == 1
 
 
 def test_secrets_are_not_shown(tidegauge, started, tmp_path) -> None:

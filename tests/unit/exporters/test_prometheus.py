@@ -20,6 +20,7 @@ from tidegauge import catalog
 from tidegauge.catalog import (
     DECISIONS,
     JUDGING,
+    LIMITS,
     POLICY,
     RECEIVER,
     RECORDING,
@@ -151,7 +152,7 @@ def test_a_pipeline_that_met_everything_emits_the_catalogue_and_nothing_else() -
                 TidegaugeCollector(Reader(seen.pipeline.engine, place_label=str)).collect()
             )
     elsewhere = RECEIVER + RECORDING + POLICY + JUDGING + DECISIONS + WORKER + SPAN_FAULTS
-    elsewhere += (*SAMPLING, *SESSION_METRICS, RUN_STORE_FAILURES, UNKNOWN_RESUMES)
+    elsewhere += (*SAMPLING, *SESSION_METRICS, *LIMITS, RUN_STORE_FAILURES, UNKNOWN_RESUMES)
     assert [catalogue_name(family) for family in families] == [
         metric.name for metric in METRICS if metric not in elsewhere
     ]

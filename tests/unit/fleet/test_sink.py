@@ -8,11 +8,11 @@ from typing import Any
 import orjson
 import pytest
 
-from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step
+from tidegauge.events import Call, CallResult, ModelUsage, Outcome, RunEnded, RunStarted, Step
 from tidegauge.exporters.page import Asked, LiveReading
 from tidegauge.fleet.kafka_records import read_decision
 from tidegauge.fleet.sink import FleetSink
-from tidegauge.policies import Policy, parse_rules
+from tidegauge.policies import Budget, Policy, parse_rules
 from tidegauge.streaming_metrics import Engine, EventLog, RunReport
 from tidegauge.streaming_metrics.metric import Stateful
 
@@ -21,10 +21,10 @@ POLICY = Policy(parse_rules("failed_rounds=2:nudge,loop_repeats=3"))
 
 
 class Here:
-    def __init__(self, event_log: EventLog | None = None) -> None:
+    def __init__(self, event_log: EventLog | None = None, policy: Policy = POLICY) -> None:
         self.produced: list[tuple[str, dict[str, Any]]] = []
         self.engine = Engine(clock=None, on_finished=self._finished, event_log=event_log)
-        self.sink = FleetSink(self.engine, POLICY, self._produce)
+        self.sink = FleetSink(self.engine, policy, self._produce)
 
     def _finished(self, report: RunReport) -> None:
         self.sink.run_finished(report)
@@ -223,3 +223,22 @@ def test_the_live_page_shows_runs_that_were_restored_and_go_on() -> None:
     here.end()
     assert live.read(Asked())["fleet"]["running"] == 0
     assert live.read(Asked(run=row["key"]))["chosen"]["outcome"] == "success"
+
+
+def test_a_budget_decides_when_a_model_call_has_ended_also_in_the_next_worker() -> None:
+    policy = Policy(budgets=[Budget("tokens", 100), Budget("seconds", 60, nudge_at=0)])
+    here, there = Here(policy=policy), Here(policy=policy)
+    here.start(trace_id=TRACE)
+    assert here.sink.model_called("r", ModelUsage(85, began=1.0, ended=2.0)).action == "go_on"
+    assert here.decisions == ["nudge"]
+    there.sink.load(here.sink.saved(TRACE))
+    there.sink.restored([TRACE])
+    assert there.sink.model_called("r", ModelUsage(1, began=2.0, ended=3.0)).action == "go_on"
+    assert there.decisions == []
+    assert there.sink.model_called("r", ModelUsage(20, began=3.0, ended=4.0)).action == "go_on"
+    assert there.decisions == ["stop"]
+    [(_, record)] = there.produced
+    assert (record["reason"], record["message"]) == (
+        "budget_tokens",
+        "the budget of 100 tokens for this run is used up: 106 tokens",
+    )

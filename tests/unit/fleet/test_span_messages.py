@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tidegauge import testing
 from tidegauge.errors import TidegaugeError
-from tidegauge.events import ABSENT, Call
+from tidegauge.events import ABSENT, Call, ModelUsage
 from tidegauge.fleet.message_json import MessageError
 from tidegauge.fleet.span_decoding import decode_spans
 from tidegauge.fleet.span_encoding import encode_spans
@@ -21,6 +21,7 @@ from tidegauge.foreign_spans.convention_reader import may_enclose_run, read_span
 from tidegauge.foreign_spans.dedupe import same_arguments
 from tidegauge.foreign_spans.json_values import error_type, failure_text, labels
 from tidegauge.foreign_spans.span import AgentSpan, ModelSpan, SpanData, ToolSpan
+from tidegauge.foreign_spans.usage import usage_of
 from tidegauge.receivers.assembly import Assembly
 from tidegauge.recordings import ContentEncoder
 from tidegauge.streaming_metrics.fingerprint import arguments_bytes, content_digest
@@ -417,3 +418,29 @@ def test_arguments_with_and_without_their_name_still_match() -> None:
     named, alone = bash({"command": "sleep 5"}), bash("sleep 5")
     assert same_arguments(named, alone)
     assert not same_arguments(named, bash("sleep 6"))
+
+
+def test_tokens_arrive_apart_and_those_of_no_convention_do_not() -> None:
+    attributes = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "m",
+        "gen_ai.usage.input_tokens": 900,
+        "gen_ai.usage.output_tokens": 40,
+        "gen_ai.usage.cache_read.input_tokens": 800,
+        "gen_ai.usage.reasoning.output_tokens": 7,
+    }
+    span = SpanData(TRACE, 2, None, "chat m", "some.instrumentation", attributes, 10**9, 3 * 10**9)
+    shown = read_span(span)
+    assert isinstance(shown, ModelSpan)
+    here = usage_of(span, shown)
+    assert here == ModelUsage(940, 900, 40, 800, None, 7, None, "m", began=1.0, ended=3.0)
+    [sent] = decode_spans(orjson.loads(encode_spans(TRACE, [span], DIGESTS)), 1)
+    arrived = read_span(sent)
+    assert isinstance(arrived, ModelSpan)
+    assert usage_of(sent, arrived) == here
+    without = span._replace(attributes={**attributes, "gen_ai.usage.input_tokens": -3})
+    message = orjson.loads(encode_spans(TRACE, [without], DIGESTS))
+    assert "parts" not in message["spans"][0]["model"]
+    message["spans"][0]["model"]["parts"] = [1, -2, 3, None, None]
+    with pytest.raises(TidegaugeError, match="parts is -2"):
+        decode_spans(message, 1)

@@ -16,7 +16,6 @@ import pytest
 import tidegauge
 from support.requirements import needs
 from tidegauge import testing
-from tidegauge.cli.command_settings import read_prices
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step
 from tidegauge.pipeline import EngineSink
@@ -39,6 +38,7 @@ from tidegauge.policies.learning import (
     learn,
     score_document,
 )
+from tidegauge.policies.prices import read_prices
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.features import FEATURES, Features
 from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start

@@ -20,6 +20,8 @@ from support.requirements import needs
 from tidegauge.errors import ConfigurationError
 from tidegauge.policies import (
     SCORES,
+    Breaker,
+    Budget,
     PolicyFile,
     Rule,
     Threshold,
@@ -71,6 +73,26 @@ rules = st.builds(
     agent=names,
     tool=names,
 )
+numbers = st.integers(1, 10**9)
+windows = st.none() | st.sampled_from(["30s", "1.5h", "1d"]) | numbers
+kinds = sorted({"usd", "tokens", "cache_read_tokens", "calls"})
+budgets = st.builds(
+    Budget,
+    st.sampled_from(kinds),
+    numbers,
+    st.sampled_from(["run", "conversation", "agent"]),
+    windows,
+    st.sampled_from(["observe", "nudge", "block", "stop"]),
+    agent=names,
+    nudge_at=st.just(0) | shares,
+) | st.builds(Budget, st.just("calls"), numbers, tool=names)
+breakers = st.builds(
+    Breaker,
+    names,
+    st.integers(1, 10),
+    st.integers(10, 10_000),
+    numbers | st.floats(0.1, 1e9),
+)
 policies = st.builds(
     PolicyFile,
     st.lists(
@@ -80,6 +102,8 @@ policies = st.builds(
     st.floats(0, 1),
     st.none() | st.integers(0, 4 * 10**9).map(float),
     st.frozensets(odd | st.text(max_size=9), max_size=4),
+    st.lists(budgets, max_size=3),
+    st.lists(breakers, max_size=3),
 )
 
 
@@ -91,6 +115,8 @@ def test_what_was_written_is_read(tmp_path: Path, policy: PolicyFile, comment: s
     found = read_policy(path)
     expected = policy._replace(
         rules=tuple(policy.rules),
+        budgets=tuple(policy.budgets),
+        breakers=tuple(policy.breakers),
         thresholds=tuple(replace(line, calibrated=policy.calibrated) for line in policy.thresholds),
     )
     assert found == expected

@@ -135,6 +135,7 @@ def read_model(span: SpanData) -> ModelSpan:
         tuple(answers_in(shown)) if shown else (),
         text(model) if type(model) is not str else model or None,
         span.failed,
+        (),
     )
     return made(ModelSpan, fields)
 

@@ -411,6 +411,8 @@ class AgentRun:
         turns = self.turns
         if turns._open.turns or turns._loose is not None or turns._said or self._rejected:
             self.next_turn(messages)
+        if self.recorded.counts_usage:
+            self.recorded.spend()
         if self.recorded.decision.action == "stop":
             if self.ends_itself:
                 self._asked_again += 1

@@ -255,7 +255,10 @@ class TidegaugeCallbackHandler(RunHolder):
                 turns = run.turns
                 if turns._open.turns or turns._loose is not None or turns._said:
                     turns.next_turn()
-                if run.recorded.decision.action == "stop":
+                stops = run.recorded.decision.action == "stop"
+                if stops and parsing.node_key(given, tags, scope.key) is not None:
+                    # Not in a chain inside the node, or in an edge that leaves it: what was decided
+                    # when its model had answered must not cost that answer.
                     # Raised here, and not at the model call, a stop leaves no callback of that
                     # call half done: the async manager has made coroutines for the other handlers
                     # then, and would never await them (callbacks/manager.py, langchain-core 1.8.3).
@@ -478,7 +481,8 @@ class TidegaugeCallbackHandler(RunHolder):
             return
         if call.context is not None:
             leave_model(call.context)
-        answer = parsing.model_answer(response, described=run.traced)
+        counts = run.recorded.counts_usage
+        answer = parsing.model_answer(response, described=run.traced or counts)
         if run.traced:
             said = None
             if run.shows_contents:
@@ -486,28 +490,28 @@ class TidegaugeCallbackHandler(RunHolder):
             run.recorded.spans.end_chat(call.span, answer.response, answer=said)
         if answer.tokens is None:
             run.recorded.without_usage()
-        if call.chooses and answer.calls:
-            if isinstance(scope, NestedChain):
-                scope = self._runs.open_agent(scope)
-                run = scope.run
-            if scope.tool is None:
-                key = 0 if parent_run_id is None else parent_run_id.int
-                if type(scope) is not OpenChain:
-                    run.choose(answer, call, key)
-                    return
-                # Nothing runs beside it, as in nearly all agents: it is in no branch.
-                around = scope.parent
-                alone = not run.branch and (
-                    scope.own is not None
-                    or (
-                        around is not None
-                        and around.own is run
-                        and not (around.parallel or scope.sent)
-                    )
-                )
-                chooser = partial(self._runs.chooser, scope)
-                run.choose(answer, call, key, scope.memory, chooser, alone=alone)
+        chose = call.chooses and answer.calls
+        if chose and isinstance(scope, NestedChain):
+            scope = self._runs.open_agent(scope)
+            run = scope.run
+        if counts:
+            run.recorded.spend(answer.response.usage())
+        if chose and scope.tool is None:
+            key = 0 if parent_run_id is None else parent_run_id.int
+            if type(scope) is not OpenChain:
+                run.choose(answer, call, key)
                 return
+            # Nothing runs beside it, as in nearly all agents: it is in no branch.
+            around = scope.parent
+            alone = not run.branch and (
+                scope.own is not None
+                or (
+                    around is not None and around.own is run and not (around.parallel or scope.sent)
+                )
+            )
+            chooser = partial(self._runs.chooser, scope)
+            run.choose(answer, call, key, scope.memory, chooser, alone=alone)
+            return
         if scope.tool is None and call.chooses and not answer.calls:
             shown, messages = parsing.last_shown(call.messages)
             text = parsing.text_of(response)

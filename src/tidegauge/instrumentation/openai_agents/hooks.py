@@ -161,6 +161,8 @@ class TidegaugeRunHooks(RunHooks[Any]):
         run.hooked = True
         self._processor.seen(run)
         run.turns.next_turn()
+        if run.recorded.counts_usage:
+            run.recorded.spend()
         run.enforce()
         if run.traced:
             prompt = None
@@ -179,6 +181,8 @@ class TidegaugeRunHooks(RunHooks[Any]):
             spans = run.recorded.spans
             said = item_contents.answer_of(response.output) if spans.shows_contents else None
             spans.end_chat(chat, answer.response, answer=said)
+        if run.recorded.counts_usage:
+            run.recorded.spend(answer.response.usage(parsing.agent_request(agent).model))
         if not answer.calls:
             run.turns.add_tokens(answer.tokens)
             return

@@ -233,6 +233,8 @@ class TidegaugeTracingProcessor(TracingProcessor):
             )
         if run.hooked and scope.tool is None:
             return  # the hooks report it once for all attempts
+        if run.recorded.counts_usage:
+            run.recorded.spend(answer.response.usage(request.model))
         if answer.calls and scope.tool is None:
             run.recorded.without_control(_NO_HOOKS)
             run.turns.choose(answer.calls, tokens=answer.tokens)
