@@ -23,7 +23,7 @@ USAGE = {"input_tokens": 8_000, "output_tokens": 2, "total_tokens": 8_002}
 def forever(*texts: str) -> Iterator[AIMessage]:
     while True:
         for text in texts:
-            yield AIMessage(text, usage_metadata=USAGE)  # type: ignore[arg-type]
+            yield AIMessage(text, usage_metadata=USAGE)
 
 
 def asking(model: GenericFakeChatModel) -> Any:
