@@ -253,12 +253,15 @@ class TidegaugeCallbackHandler(RunHolder):
             node = given.get("langgraph_node")
             if node is not None and (node if type(node) is str else label(node)) in run.asking:
                 turns = run.turns
-                if turns._open.turns or turns._loose is not None or turns._said:
+                # Neither in a chain inside the node nor in an edge that leaves it: what its model
+                # has just answered may end the run, and a stop must not cost that answer.
+                if turns._said:
+                    if parsing.node_key(given, tags, scope.key) is not None:
+                        turns.next_turn()
+                elif turns._open.turns or turns._loose is not None:
                     turns.next_turn()
                 stops = run.recorded.decision.action == "stop"
                 if stops and parsing.node_key(given, tags, scope.key) is not None:
-                    # Not in a chain inside the node, or in an edge that leaves it: what was decided
-                    # when its model had answered must not cost that answer.
                     # Raised here, and not at the model call, a stop leaves no callback of that
                     # call half done: the async manager has made coroutines for the other handlers
                     # then, and would never await them (callbacks/manager.py, langchain-core 1.8.3).
