@@ -23,7 +23,7 @@ from functools import partial
 from typing import Final, cast
 
 from tidegauge._span_faults import span_faults
-from tidegauge.events import ABSENT, GO_ON, CallResult, Decision, made
+from tidegauge.events import ABSENT, GO_ON, Answer, CallResult, Decision, made
 from tidegauge.foreign_spans.convention_reader import content_hint
 from tidegauge.foreign_spans.dedupe import (
     MAX_SKEW,
@@ -49,6 +49,7 @@ from tidegauge.safety.critical import here
 from tidegauge.safety.guard import guarded
 
 _MAX_RECENT: Final = 64
+_MAX_SPOKEN: Final = 64
 MAX_SHOWN_BYTES: Final = 1024 * 1024
 """Limit of the memory of the arguments of calls that a run remembers because they may be shown
 again: of those of its turns, and of those that its models chose."""
@@ -177,6 +178,8 @@ class SpanTurns(TurnTracker):
         self._has_models = False  # whether there are model spans at all
         self._shows_calls = False  # whether they show their calls
         self._alone = 0  # the reported calls that no model had shown by then
+        # Tokens of answers without calls since then, -1 for unknown: the last one ends the run.
+        self._spoken: list[int] = []
         self._silent: str | None = None  # the scope of a model call that shows none, as yet
         self._refuses = False  # whether a call was refused
         self._handed_over: bool | None = None  # None: the run has not ended
@@ -203,7 +206,11 @@ class SpanTurns(TurnTracker):
                 calls = self._chosen_calls(seen) if shown.calls else []
                 if self._unchosen or self._open.turns:
                     self._turn(shown.answers, seen)
-                if shown.tokens is not None:
+                if self._spoken:
+                    self._report_spoken()
+                if shown.calls == () and not shown.failed and len(self._spoken) < _MAX_SPOKEN:
+                    self._spoken.append(-1 if shown.tokens is None else shown.tokens)
+                elif shown.tokens is not None:
                     self._tokens = (self._tokens or 0) + shown.tokens
                 if self._recorded.counts_usage:
                     self._spend(span, shown)
@@ -242,6 +249,13 @@ class SpanTurns(TurnTracker):
             elif alike:
                 self._take_unchosen(span, tool, alone=alone)
         self.send()
+
+    def _report_spoken(self) -> None:
+        """Report the answers without calls: the model is asked again. Texts are not looked at."""
+        said, self._spoken = self._spoken, []
+        for tokens in said:
+            answer = Answer(self._recorded.id, tokens=None if tokens < 0 else tokens)
+            self._reports.append(partial(self._recorded.answered, answer))
 
     def _take_unchosen(self, span: SpanData, tool: ToolSpan, *, alone: bool) -> None:
         """A tool call has ended that no model is known to have chosen."""
