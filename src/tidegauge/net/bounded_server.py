@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Typ
 import h11
 
 from tidegauge.net.head import RejectedRequestError, read_head
-from tidegauge.net.hosts import AllowedHosts
-from tidegauge.net.listener import Listener, Tls
+from tidegauge.net.listener import AllowedHosts, Listener, Tls
 from tidegauge.safety.guard import internal_errors
 
 if TYPE_CHECKING:

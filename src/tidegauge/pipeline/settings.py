@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from tidegauge import settings as kinds
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import ToolDeclaration
-from tidegauge.net.hosts import AllowedHosts
+from tidegauge.net.listener import AllowedHosts
 from tidegauge.policies import Guard, Policy, Rule, read_policy, with_guard
 from tidegauge.settings import (
     PORTS,

@@ -31,9 +31,8 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from tidegauge.errors import ConfigurationError
 from tidegauge.policies.rule import PolicyAction
-from tidegauge.policies.scores import Score, score_named
 from tidegauge.policies.shift import spread
-from tidegauge.policies.thresholds import Threshold
+from tidegauge.policies.thresholds import Score, Threshold, score_named
 from tidegauge.policies.trace import RunTrace
 
 By: TypeAlias = Literal["agent", "task_group"]

@@ -27,7 +27,7 @@ from tidegauge.events import (
 )
 from tidegauge.policies.foreign_guards import FOREIGN_GUARDS, ForeignGuard, GuardedCall
 from tidegauge.policies.policy import Policy
-from tidegauge.policies.scores import Score, score_named
+from tidegauge.policies.thresholds import Score, score_named
 from tidegauge.streaming_metrics.packed_runs import PackedEngine
 
 RULES: Final = "rules"

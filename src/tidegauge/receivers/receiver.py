@@ -22,10 +22,9 @@ from tidegauge.foreign_spans.span import SpanData
 from tidegauge.net.listener import Listener, Tls
 from tidegauge.receivers.assembly import ASSEMBLY_LIMITS, Assembly, AssemblyLimits
 from tidegauge.receivers.decoding import READ_LIMITS, ReadLimits
-from tidegauge.receivers.forwarding import Forwarder
+from tidegauge.receivers.forwarding import Forwarder, Forwarding
 from tidegauge.receivers.http_server import HttpServer
 from tidegauge.receivers.request_handler import RequestHandler, SpanConsumer
-from tidegauge.receivers.senders import Forwarding
 from tidegauge.safety.guard import guarded
 
 if TYPE_CHECKING:

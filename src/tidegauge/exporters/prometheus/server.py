@@ -20,8 +20,7 @@ from tidegauge.exporters.prometheus.collector import TidegaugeCollector
 from tidegauge.exporters.prometheus.text import write_text
 from tidegauge.exporters.reading import Reader
 from tidegauge.net.bounded_server import BoundedHandler, BoundedServer, Request, Response
-from tidegauge.net.hosts import is_any_address
-from tidegauge.net.listener import FilePath, Listener, Tls
+from tidegauge.net.listener import FilePath, Listener, Tls, is_any_address
 from tidegauge.safety.critical import reset_after_fork
 from tidegauge.safety.guard import guarded, log
 
@@ -147,7 +146,7 @@ class MetricsServer:
         probes: further paths, each with a check: 200 if it is true, else 503.
         page: the live page, served at ``/``; without it, ``/`` serves the metrics, too.
         allowed_hosts: host names to accept in addition to those that
-            :class:`~tidegauge.net.hosts.AllowedHosts` always allows.
+            :class:`~tidegauge.net.listener.AllowedHosts` always allows.
         targets: folder of files for ``file_sd_configs``, where Prometheus finds the server. It
             serves also if its file cannot be written.
 
