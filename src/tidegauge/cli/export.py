@@ -24,7 +24,7 @@ from tidegauge.cli.replay import StepLines, measured_as
 from tidegauge.cli.terminal import print_line
 from tidegauge.errors import MissingExtraError
 from tidegauge.fields import text, wrong
-from tidegauge.fleet.message_json import check_version
+from tidegauge.fleet.fleet_messages import check_version
 from tidegauge.streaming_metrics import run_entry
 
 Row: TypeAlias = dict[str, Any]

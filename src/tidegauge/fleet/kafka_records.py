@@ -18,9 +18,14 @@ import orjson
 from tidegauge.errors import StepEventError
 from tidegauge.events import Outcome, RunEnded
 from tidegauge.fields import FieldError, Fields, number, text_or_none, whole, wrong
-from tidegauge.fleet.message_json import VERSION, MessageError, check_version, json_object
-from tidegauge.fleet.span_decoding import decode_spans
-from tidegauge.fleet.transport import MAX_ID_BYTES
+from tidegauge.fleet.client import MAX_ID_BYTES
+from tidegauge.fleet.fleet_messages import (
+    VERSION,
+    MessageError,
+    check_version,
+    decode_spans,
+    json_object,
+)
 from tidegauge.foreign_spans.span import SpanData
 from tidegauge.recordings.encoding import encoded
 from tidegauge.recordings.step_events import OpenStep, RecordedStep, StepEvent, parse_event

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
 
 from tidegauge.events import Decision, Outcome, RunEnded, RunOutcome, RunStarted, RunSummary, Step
+from tidegauge.fleet.fleet_messages import VERSION
 from tidegauge.fleet.kafka_records import DecisionRecord
-from tidegauge.fleet.message_json import VERSION
 from tidegauge.pipeline import EngineSink
 from tidegauge.policies import Policy
 from tidegauge.recordings.encoding import encoded

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from tidegauge.foreign_spans.conventions import (
+    Convention,
     adk,
     announcement,
     genai,
@@ -23,7 +24,6 @@ from tidegauge.foreign_spans.conventions import (
     openllmetry,
     vercel_ai,
 )
-from tidegauge.foreign_spans.conventions.convention import Convention
 from tidegauge.foreign_spans.span import Attributes, KnownSpan, SpanData
 
 OUR_SCOPE: Final = "tidegauge"

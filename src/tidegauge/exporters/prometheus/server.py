@@ -16,8 +16,7 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import choose_encoder
 
-from tidegauge.exporters.prometheus.collector import TidegaugeCollector
-from tidegauge.exporters.prometheus.text import write_text
+from tidegauge.exporters.prometheus.collector import TidegaugeCollector, write_text
 from tidegauge.exporters.reading import Reader
 from tidegauge.net.bounded_server import BoundedHandler, BoundedServer, Request, Response
 from tidegauge.net.listener import FilePath, Listener, Tls, is_any_address

@@ -16,7 +16,7 @@ from tidegauge.foreign_spans.chat_messages import (
     messages,
     task_in,
 )
-from tidegauge.foreign_spans.conventions.convention import Convention
+from tidegauge.foreign_spans.conventions import Convention
 from tidegauge.foreign_spans.json_values import (
     LABEL_KEYS,
     control_flow,

@@ -1,4 +1,8 @@
-"""The span processor: from the spans of others, as the SDK shows them, to runs and steps."""
+"""Spans of other instrumentations: OpenTelemetry GenAI, OpenInference, OpenLLMetry and others.
+
+>>> from tidegauge.instrumentation.spans import TidegaugeSpanProcessor
+>>> processor = TidegaugeSpanProcessor(task_group="docs")  # provider.add_span_processor(processor)
+"""
 
 from __future__ import annotations
 

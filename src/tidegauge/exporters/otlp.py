@@ -1,4 +1,9 @@
-"""The OTLP exporter: the catalog as observable instruments of a provider of metrics."""
+"""OTLP: the catalog's metrics, pushed through the OpenTelemetry metrics SDK.
+
+:class:`OtlpExporter` shows an engine in a provider of metrics as observable instruments.
+:class:`HistogramExporter` adds its histograms, for which OpenTelemetry has no observable
+instrument, to what an exporter sends.
+"""
 
 from __future__ import annotations
 
