@@ -190,9 +190,6 @@ class TableFile:
     agents. So such a text gets an apostrophe before it, and so does one that begins with an
     apostrophe: without its first apostrophe, each such text is what it was.
 
-    Attributes:
-        rows: how many rows it has.
-
     Raises:
         MissingExtraError: pyarrow is not installed.
     """

@@ -225,7 +225,6 @@ class OtlpExporter:
         """Show the catalog in a provider; the last exporter of a provider replaces the others.
 
         Args:
-            provider: collects the metrics.
             histograms: whether to observe histograms, too, as three series each.
         """
         _instruments[:] = [one for one in _instruments if one[0]() is not None]
@@ -241,12 +240,7 @@ class OtlpExporter:
         return HistogramExporter(exporter, self.rows)
 
     def rows(self, instrument: str, metric: MetricDefinition) -> Iterable[Row]:
-        """The series of a metric.
-
-        Args:
-            instrument: name of the instrument that is read.
-            metric: its metric.
-        """
+        """The series of a metric."""
         reader = self._reader
         if reader is None:
             return ()
@@ -262,7 +256,6 @@ class _Instruments:
     """The instruments of one provider, created once.
 
     Args:
-        meter: creates the instruments.
         histograms: whether to observe histograms, too, as the three series that Prometheus has of
             each (``_bucket`` by ``le``, ``_sum``, ``_count``).
 

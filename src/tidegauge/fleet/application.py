@@ -176,7 +176,6 @@ class FleetApplication(Application):
 
     Attributes:
         max_message: limit of the bytes of a message.
-        partitions: the assigned partitions.
         output: writes summaries, decisions and dead letters.
         restored_runs: number of live runs restored from them.
         restore_seconds: duration of the last restore, from the assignment on.

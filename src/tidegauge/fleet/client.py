@@ -170,10 +170,8 @@ class WorkerRun(contextlib.AbstractContextManager["WorkerRun"]):
 
     Args:
         run: the run's id; ``None``: unknown, and there are never decisions.
-        forget: called when it is closed.
 
     Attributes:
-        run: the run's id.
         decision: the last decision that is known; at first, to go on. A stop is final.
     """
 
@@ -237,7 +235,6 @@ class DecisionClient(contextlib.AbstractContextManager["DecisionClient"]):
         max_runs: limit of the watched runs; further runs get no decisions.
 
     Attributes:
-        failures: failed requests.
         unwatched: runs that are not watched, because there are too many or their id is too long.
 
     Raises:

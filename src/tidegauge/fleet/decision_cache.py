@@ -231,7 +231,6 @@ class DecisionCache:
 
         Args:
             known: whether the client knows the answer with this :func:`etag`.
-            seconds: how long to wait at most.
         """
         until = time.monotonic() + seconds
         changed = threading.Event()

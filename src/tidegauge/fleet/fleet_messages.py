@@ -333,7 +333,6 @@ def decode_spans(data: Fields, size: int = 0) -> list[SpanData]:
     """The spans of a message, ready for the assembly.
 
     Args:
-        data: the JSON object of the message.
         size: size of the message in bytes, which is divided among its spans.
 
     Raises:

@@ -74,9 +74,7 @@ class Gateway:
 
     Attributes:
         messages: number of delivered messages.
-        spans: number of spans in them.
         failed: number of messages that could not be delivered, by reason.
-        failed_spans: number of spans in them.
 
     Raises:
         ConfigurationError: a property is unknown, the brokers reject the credentials, or the topic

@@ -295,14 +295,11 @@ class ExternalRun:
     """One run.
 
     Attributes:
-        recorded: takes its steps.
-        turns: tracks its turns and their calls.
         root: the span that it ends with; ``None``, it has.
         agent: the name that its spans know its agent by, as far as is known.
         called: the name that its first call has given; empty, none.
         service: the name of the process that made its spans.
         scopes: the instrumentations that have shown it.
-        traces: the traces that it is in.
         last_seen: when a span of it ended last, by the clock of the grouping.
         around: the run that it happens in, if any.
         children: the open runs inside it, without those inside these.
@@ -385,12 +382,7 @@ class ExternalRun:
         return self.turns.goes_on() or not self.turns.shows_calls
 
     def report_result(self, span: SpanData, reading: object) -> None:
-        """Report its result to the run around it, when it is a step of that run.
-
-        Args:
-            span: its root.
-            reading: what that is.
-        """
+        """Report its result to the run around it, when it is a step of that run."""
         if self.around is None or not self.handed_over:
             return
         asked: object = ABSENT
@@ -435,15 +427,10 @@ def open_run(
     """Make a run, without spans of ours. Its first report opens it.
 
     Args:
-        run_id: what it is called by.
-        root: the span that it ends with.
         info: what the first call in it shows of it.
         model: name of the model that was called first.
-        recorder: takes its steps.
         defaults: labels of runs whose spans have none.
-        resource: attributes of the process that made the spans.
         inner: the spans between the root and that call, innermost first.
-        around: the run that it happens in.
         shown: the name of the only agent that the process has shown before.
     """
     known = root.info()

@@ -121,8 +121,6 @@ class RecentModels:
         run that is not in its trace is one only where that is proven, and there is but one.
 
         Args:
-            seen: the call.
-            trace_id: its trace.
             proves: whether a call in a run of another trace is proven to be this one, though it did
                 not end in the same thread or task; ``None``, none is.
         """
@@ -178,7 +176,6 @@ class Grouping:
         idle_seconds: a run without a span for so long is ended when the next one opens.
         across_traces: whether a call that two traces are proven to show makes one run of them;
             without, no trace depends on another.
-        clock: seconds.
 
     Attributes:
         names: the agents that were seen.
@@ -241,11 +238,6 @@ class Grouping:
         """A span has started.
 
         Args:
-            trace_id: its trace.
-            span_id: its id.
-            parent_id: its parent's id; ``None``, it has none.
-            name: its name.
-            scope: name of the instrumentation that makes it.
             live: gives its attributes while it is open.
         """
         with here.critical, self._lock:
@@ -277,8 +269,6 @@ class Grouping:
         """A span has ended.
 
         Args:
-            span: it.
-            resource: attributes of the process that made it.
             success: says whether the task was solved; called only where the span ends a run.
             reading: what the span is, where it was read before.
             place: the thread or task of this process that ended it; 0, that is not known.
@@ -473,9 +463,6 @@ class Grouping:
         """Note a call of a run; ``False``: the run has ended.
 
         Args:
-            run: the run.
-            span: the call's.
-            reading: what that is.
             seen: what other spans are compared with, if it is a model call.
             inside: whether there are spans between it and the root of the run.
             in_tool: whether one of these is a tool call.

@@ -157,9 +157,6 @@ class SpanTurns(TurnTracker):
 
     Reports are put in a queue under the lock and sent after it, in that order, by one thread at a
     time. Another thread leaves its reports to that one and does not wait.
-
-    Args:
-        recorded: takes the steps.
     """
 
     def __init__(self, recorded: RecordedRun) -> None:
@@ -186,9 +183,7 @@ class SpanTurns(TurnTracker):
         """A model call has ended: what came before is settled, what it chose is a step.
 
         Args:
-            span: its span.
             seen: what other spans are compared with.
-            shown: all that the span shows.
             in_tool: it was made inside a tool: its tokens belong to that step, and it begins none.
         """
         with here.critical, self._lock:
@@ -222,8 +217,6 @@ class SpanTurns(TurnTracker):
         """A tool call has ended.
 
         Args:
-            span: its span.
-            tool: what that shows.
             alone: whether it is a step by itself where no model chose it.
         """
         with here.critical, self._lock:
@@ -584,7 +577,6 @@ class SpanTurns(TurnTracker):
         """A new turn, which is issued now.
 
         Args:
-            calls: its calls.
             since: when it was chosen, in nanoseconds.
             clock: the clock of that time.
             ends: whether it is over, too.

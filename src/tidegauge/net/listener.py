@@ -21,8 +21,6 @@ class Tls(NamedTuple):
     """The TLS files of a server.
 
     Args:
-        certificate: the server's certificate.
-        key: its private key.
         client_ca: certificates; only clients with a certificate signed by one are accepted.
     """
 
@@ -63,7 +61,6 @@ class Listener(NamedTuple):
     """The address and the limits of a listener.
 
     Args:
-        host: address to listen on.
         port: port to listen on; 0 takes a free one.
         max_bytes: limit of a request's body, before and after decompression.
         max_connections: limit of concurrent requests (gRPC) or connections (HTTP).

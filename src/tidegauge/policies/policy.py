@@ -71,10 +71,6 @@ class Policy:
         holdout: share of the runs, from 0 to 1, in which thresholds are only observed, so that
             their false-stop bound can be checked. A run's id decides.
 
-    Attributes:
-        rules: the rules.
-        thresholds: the thresholds.
-
     Raises:
         ConfigurationError: two rules for one signal, action, agent and tool, two thresholds for one
             score, agent and task group, or a holdout out of range.
@@ -357,7 +353,6 @@ class LivePolicy:
         """The decision on the run; ``None``, it continues.
 
         Args:
-            run: the run.
             moment: 0, a step was issued; 1, its result was observed.
             blockable: whether the issued call can still be answered without being run.
         """

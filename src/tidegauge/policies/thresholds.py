@@ -28,7 +28,6 @@ class Score:
     """A number that is higher for a run in trouble.
 
     Args:
-        name: its name in policies and reports.
         read: reads it from a run's signals; ``None``, not measured.
         reads_words: whether it depends on the words of actions, which are read only when needed.
         version: changes when the computation does: earlier thresholds are then rejected.

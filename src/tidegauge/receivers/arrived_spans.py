@@ -151,7 +151,6 @@ class ArrivedSpans(Grouping):
         """What is known of a trace, for :meth:`load`. Not across traces.
 
         Args:
-            trace_id: the trace.
             span_ids: the ids of its spans that have arrived or are awaited.
             run_ids: the ids of its open runs.
         """
@@ -219,7 +218,6 @@ class ArrivedSpans(Grouping):
         """Fill in the node of a span that has ended, and join it to the span around it.
 
         Args:
-            span: the span.
             parents: ids of the parents of the spans of its trace that have arrived, by id.
             waiting: ids of those that were not emitted yet: nothing else is known of them.
 
@@ -399,7 +397,6 @@ class ArrivedSpans(Grouping):
 
         Args:
             model: a model call that shows what it chose, if anything.
-            span_id: the span's id.
         """
         node = self._nodes.get((model.trace_id, span_id))
         call = self._nodes.get((model.trace_id, model.span_id))
@@ -587,8 +584,6 @@ def _decide(
         run: the run that the call is in, or that a span around it is assumed to be in.
         others: what is at work in the trace, and may be around the call.
         inner: the spans between the call and the run, innermost first.
-        span: the call's.
-        call: what it shows.
 
     Returns:
         That span, if there is one, and whether the call must wait for it. If not, it is decided

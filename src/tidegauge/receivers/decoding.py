@@ -126,7 +126,6 @@ class Reading:
     """What is read of one request: how many elements may be, and how much memory they take.
 
     Args:
-        limits: how much of any request is read.
         size: bytes of the request.
     """
 
@@ -156,7 +155,6 @@ class Reading:
         """The memory, about, of the span of these bytes and of what was read since the last one.
 
         Args:
-            encoded: its bytes.
             start: where its texts begin.
         """
         elements, self._kept = self._elements - self._kept, self._elements

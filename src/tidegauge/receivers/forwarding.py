@@ -43,7 +43,6 @@ class Forwarding(NamedTuple):
     Args:
         url: ``http://host:4318`` for OTLP over HTTP (without a path, ``/v1/traces`` is added),
             ``grpc://host:4317`` for gRPC; ``https`` and ``grpcs`` use TLS.
-        headers: headers to send.
         queued_bytes: limit of the waiting requests; further ones are dropped.
         timeout: seconds for one attempt.
         give_up_after: seconds after which a request is dropped.
@@ -257,7 +256,6 @@ class Forwarder:
     """Forwards requests from its construction until :meth:`close`.
 
     Attributes:
-        forwarded: number of forwarded spans.
         dropped: number of dropped spans by reason.
 
     Raises:

@@ -41,7 +41,6 @@ class ReceiverSettings:
     Args:
         grpc: listener for OTLP over gRPC; ``None``: off.
         http: listener for OTLP over HTTP; ``None``: off.
-        tls: files of TLS for both.
         token: bearer token that senders must send.
         defaults: attributes of runs whose spans do not give them.
         queued_spans: limit of the waiting spans.
@@ -62,7 +61,6 @@ class Receiver:
     """Receives from its construction until :meth:`stop`.
 
     Args:
-        settings: the settings.
         spans: takes the spans, and is closed with the receiver; ``None``: the receiver assembles
             runs from them, which go to the configured recorder.
 

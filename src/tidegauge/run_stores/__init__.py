@@ -28,7 +28,6 @@ class RunStore(Protocol):
         Args:
             key: the checkpoint that the run waits at. Later checkpoints have greater keys.
             place: the thread and the agent, as a digest.
-            state: the state.
             expires: when nothing resumes it any more, in seconds since the epoch.
         """
 

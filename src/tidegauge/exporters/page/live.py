@@ -84,13 +84,6 @@ class LiveReading:
     clients together; rows and the selected run are read for every poll.
 
     Args:
-        engine: the engine.
-        event_log: the event_log of the engine.
-        digest: converts digests to the form that may be shown.
-        trace_url: address of the page of a trace, with ``{trace_id}`` in it.
-        prices: $ per million tokens, by model.
-        runbooks: address of the folder of runbooks.
-        clock: seconds.
         cpu_clock: CPU seconds of this thread, because waiting for locks costs agents nothing.
 
     >>> from tidegauge.events import RunStarted

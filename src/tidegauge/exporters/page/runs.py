@@ -45,7 +45,6 @@ class Fleet:
             is in the order of the starts, so that runs do not move without reason.
         by_number: the same runs by number.
         conditions: their conditions, in the same order.
-        looping: number of looping runs.
     """
 
     numbers: dict[str, Any]
@@ -90,7 +89,6 @@ def read_fleet(
     """Read all runs of an engine, each with its lock.
 
     Args:
-        held: the runs and groups of the engine.
         spent: tokens of ended runs, by model; without any tokens, those of loops are not measured.
         dollars: what tokens of a model cost.
     """
@@ -185,14 +183,7 @@ _MAX_SHOWN: Final = 2**53
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Showing:
-    """How runs are shown.
-
-    Args:
-        digest: converts digests to the form that may be shown.
-        trace_url: address of the page of a trace, with ``{trace_id}`` in it; ``None``, no links.
-        prices: $ per million tokens, by model.
-        runbooks: address of the folder of runbooks.
-    """
+    """How runs are shown."""
 
     digest: Digest
     trace_url: str | None = None

@@ -25,9 +25,6 @@ class TidegaugeCollector(Collector):
 
     A fault while reading costs only the metrics that could not be read, never the scrape.
 
-    Args:
-        reader: reads the metrics.
-
     >>> from tidegauge.events import RunStarted
     >>> from tidegauge.streaming_metrics import Engine
     >>> engine, registry = Engine(), CollectorRegistry()

@@ -280,11 +280,7 @@ def _environ(request: Request) -> WSGIEnvironment:
 
 
 def asgi_app(reader: Reader) -> ASGIApplication:
-    """The metrics as an ASGI application to mount into yours, which must check ``Host``.
-
-    Args:
-        reader: reads the metrics.
-    """
+    """The metrics as an ASGI application to mount into yours, which must check ``Host``."""
     otherwise = make_asgi_app(_registry(reader))
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
@@ -308,9 +304,6 @@ def wsgi_app(reader: Reader) -> WSGIApplication:
     It answers a plain scrape by itself, and leaves the rest (filters, other methods) to
     prometheus_client. Not compressed: that would cost the agent's process more than writing the
     text does.
-
-    Args:
-        reader: reads the metrics.
     """
     otherwise: WSGIApplication = make_wsgi_app(_registry(reader))
 

@@ -194,10 +194,8 @@ def event_span(
     """An event that came apart from its span, which is read as a span with this event alone.
 
     Args:
-        name: of the event.
         ids: of the trace and the span.
         details: attributes of the event.
-        scope: name of the instrumentation that made it.
         time: nanoseconds since the epoch.
         size: bytes of memory that it takes, about.
 

@@ -119,10 +119,6 @@ _TODO_LIST: Final = TodoList()
 def _in_one_form(call: Call, given: Arguments) -> tuple[Call, Arguments]:
     """The call with its command as ``command``, its patch as ``path`` and ``content``.
 
-    Args:
-        call: the call.
-        given: its arguments.
-
     Returns:
         The call, and its arguments as :func:`arguments_of` reads them.
     """

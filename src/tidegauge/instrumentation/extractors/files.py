@@ -97,7 +97,6 @@ def listed_paths(text: str, folder: str = "") -> Iterator[str]:
     """The entries of a folder's listing: plain, in columns, long, by folders, or a tree.
 
     Args:
-        text: the listing.
         folder: what is listed, to which its entries are joined; lines such as ``src:`` change it.
 
     >>> list(listed_paths("total 8\\n-rw-r--r-- 1 me me 65 Jul 17 01:31 a.py\\n"))
