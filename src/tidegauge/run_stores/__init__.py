@@ -1,9 +1,8 @@
 """Where runs that wait for a person are saved, so that another process can resume them.
 
 :class:`RunStore` is what a store is asked; :func:`open_run_store` opens one of ours:
-:class:`~tidegauge.run_stores.sqlite_store.SqliteRunStore`, a file that the processes of one machine
-share, and
-:class:`~tidegauge.run_stores.postgres_store.PostgresRunStore`, a table in a database.
+:class:`~tidegauge.run_stores.sql_stores.SqliteRunStore`, a file that the processes of one machine
+share, and :class:`~tidegauge.run_stores.sql_stores.PostgresRunStore`, a table in a database.
 """
 
 from __future__ import annotations
@@ -57,10 +56,6 @@ def open_run_store(place: str) -> RunStore:
         ConfigurationError: the file cannot be used.
         MissingExtraError: psycopg is not installed.
     """
-    if place.startswith(_POSTGRES):
-        from tidegauge.run_stores.postgres_store import PostgresRunStore
+    from tidegauge.run_stores.sql_stores import PostgresRunStore, SqliteRunStore
 
-        return PostgresRunStore(place)
-    from tidegauge.run_stores.sqlite_store import SqliteRunStore
-
-    return SqliteRunStore(place)
+    return PostgresRunStore(place) if place.startswith(_POSTGRES) else SqliteRunStore(place)
