@@ -201,7 +201,8 @@ class Node:
 def root_of(around: Sequence[Node], scope: str) -> Node | None:
     """The root of the run of a call in none so far.
 
-    Of a span that nothing is known of, it is taken to be one; an agent inside it goes before.
+    Of a span that nothing is known of, it is taken to be one; an agent inside it goes before. Over
+    the wire, nothing is known of the spans around a call until they have ended.
 
     Args:
         around: the spans around the call, innermost first.
@@ -234,6 +235,8 @@ def tool_around(
                 return node
             continue
         attributes = node.attributes
+        # By name: OpenInference for LangChain sets attributes at the end, and the GenAI conventions
+        # (the Vercel AI SDK 7 among those who follow them) name the operation first.
         if node.name.startswith(_TOOL) or (not attributes and node.name in waiting):
             return node
         if attributes and isinstance(node.reading(), ToolSpan):
@@ -264,6 +267,8 @@ def child_root(
     if info.agent is None or info.agent == agent:
         return None
     if tool is not None:
+        # deepagents (0.7), by OpenInference: the calls in the tool `task` name the sub-agent, whose
+        # span is a chain's.
         return inside[-1] if inside else None
     names = (info.agent, f"invoke_agent {info.agent}", f"execute_task {info.agent}")
     named = (node for node in reversed(inside) if node.name in names or not node.known)

@@ -267,7 +267,9 @@ class ArrivedSpans(Grouping):
                 node.parent.beside, node.parent.joined = node.beside, node.joined
                 awaited = parent_id
                 break
-            parent_id = parents[parent_id]  # it has ended before its child
+            # It has ended before its child, by a moment: steps and tools of the Vercel AI SDK 7,
+            # and requests of LiteLLM's proxy.
+            parent_id = parents[parent_id]
         if node.run is not None:
             self._climb(node, node.run)
         return node, run, awaited
@@ -628,7 +630,10 @@ def _decide(
 
 
 def _is_named(run: ExternalRun, inner: list[Node], call: ModelSpan | ToolSpan) -> bool:
-    """Whether a call names another agent than that of its run, and no known span shows that one."""
+    """Whether a call names another agent than that of its run, and no known span shows that one.
+
+    OpenInference (0.1.80) and OpenLLMetry (0.62) have the name of LangChain's agent on each call.
+    """
     name = call.info.agent
     if name is None or name == run.agent:
         return False
@@ -702,7 +707,8 @@ def _is_beside(others: list[ExternalRun | Node], unknown: Node, span: SpanData) 
     """Whether a span is inside no other: all others have chosen tools while it was at work.
 
     A run waits for what it is around, and ends after it. So it chooses no tools while a span
-    inside it is at work.
+    inside it is at work. Agents are at work beside each other in a graph of Strands (1.62), and in
+    tools that the OpenAI Agents SDK (0.20) runs in parallel.
     """
     since = unknown.since
     if since is not None and others and not unknown.beside:
