@@ -15,8 +15,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tidegauge import catalog
-from tidegauge._sampling_counts import sampling_counts
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import sampling_counts, span_faults
 from tidegauge.catalog import MetricDefinition
 from tidegauge.safety.guard import guarded, internal_errors
 from tidegauge.streaming_metrics.auv import AUV

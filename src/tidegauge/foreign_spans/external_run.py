@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from opentelemetry.trace import SpanContext
 
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.events import ABSENT, RunOutcome, RunStarted
 from tidegauge.foreign_spans.agent_names import agent_in_name
 from tidegauge.foreign_spans.convention_reader import (

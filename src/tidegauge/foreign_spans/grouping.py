@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Any, Final
 
-from tidegauge._span_faults import UnreadReason, span_faults
+from tidegauge._span_counts import UnreadReason, span_faults
 from tidegauge.foreign_spans.agent_names import AgentNames, agent_in_name
 from tidegauge.foreign_spans.convention_reader import OUR_SCOPE, convention_of, read_span
 from tidegauge.foreign_spans.dedupe import (

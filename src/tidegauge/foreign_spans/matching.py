@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, cast
 
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.events import ABSENT, GO_ON, CallResult, Decision, made
 from tidegauge.foreign_spans.convention_reader import content_hint
 from tidegauge.foreign_spans.dedupe import (

@@ -17,7 +17,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import SpanContext, StatusCode
 
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.errors import ConfigurationError, RunStopped
 from tidegauge.events import GO_ON, Decision
 from tidegauge.foreign_spans.convention_reader import convention_of, looks_like_agent

@@ -34,7 +34,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from itertools import count
 from typing import Any, Final
 
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.foreign_spans.convention_reader import OUR_SCOPE, may_enclose_run
 from tidegauge.foreign_spans.dedupe import SeenModel
 from tidegauge.foreign_spans.external_run import (

@@ -16,7 +16,7 @@ from math import inf
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.foreign_spans.agent_names import AgentNames
 from tidegauge.foreign_spans.convention_reader import MARKER_ATTRIBUTES, OUR_SCOPE, read_span
 from tidegauge.foreign_spans.external_run import ExternalRun, RunDefaults

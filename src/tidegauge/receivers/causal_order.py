@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Final, NamedTuple, Protocol
 
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.foreign_spans.convention_reader import read_span
 from tidegauge.foreign_spans.dedupe import MAX_SKEW, same_arguments
 from tidegauge.foreign_spans.span import ModelSpan, SpanData, ToolSpan, clock_of

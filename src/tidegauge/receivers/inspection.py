@@ -13,7 +13,7 @@ from opentelemetry._logs import NoOpLogger
 from opentelemetry.trace import NoOpTracer
 
 from tidegauge import catalog
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.events import GO_ON, Decision, Outcome, RunEnded, RunStarted, Step
 from tidegauge.foreign_spans.convention_reader import (
     OUR_SCOPE,

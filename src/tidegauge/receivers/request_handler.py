@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.catalog import MetricDefinition
 from tidegauge.foreign_spans.span import SpanData
 from tidegauge.net.head import BearerToken

@@ -18,7 +18,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.foreign_spans.external_run import MAX_DEPTH, ExternalRun
 from tidegauge.foreign_spans.span import (
     AgentSpan,

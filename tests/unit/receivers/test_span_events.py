@@ -15,7 +15,7 @@ from support.log_events import LOOP, STEPS, TRACE, as_json, logs_request, record
 from support.log_events import spans as agent_spans
 from support.other_spans import Listener
 from tidegauge import catalog, testing
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.events import CallResult
 from tidegauge.fleet.fleet_messages import decode_spans, encode_spans
 from tidegauge.foreign_spans.convention_reader import read_span
