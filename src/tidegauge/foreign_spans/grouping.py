@@ -439,6 +439,8 @@ class Grouping:
                     resource=resource,
                     recorder=recorder,
                 )
+                # The Vercel AI SDK 5 and 6 streams: a tool may end before the answer that chose it,
+                # when nothing waits for it yet.
                 convention = convention_of(span.attributes, span.scope)
                 in_tool = convention is not None and convention.in_tools
                 # An agent that begins while tools are waited for is in one of them, also where its
