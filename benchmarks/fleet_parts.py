@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from benchmarks.otlp_load import Load
-from tidegauge.fleet.span_encoding import encode_spans
+from tidegauge.fleet.fleet_messages import encode_spans
 from tidegauge.foreign_spans.span import SpanData
 from tidegauge.receivers.decoding import decode_protobuf
 from tidegauge.recordings import ContentEncoder

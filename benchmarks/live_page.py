@@ -9,7 +9,7 @@ import orjson
 from benchmarks.measure import Line, medians
 from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
 from tidegauge.exporters.page import Asked, LiveReading
-from tidegauge.exporters.page.overview import read_fleet
+from tidegauge.exporters.page.runs import read_fleet
 from tidegauge.pipeline import EngineSink
 from tidegauge.policies import Policy
 from tidegauge.streaming_metrics import Engine, EventLog

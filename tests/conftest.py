@@ -14,8 +14,7 @@ from opentelemetry.context import Context
 
 from support.requirements import IN_CI, missing
 from tidegauge import testing
-from tidegauge._sampling_counts import sampling_counts
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import sampling_counts, span_faults
 from tidegauge.runs.open_run import current_run
 from tidegauge.safety.guard import internal_errors
 

@@ -185,7 +185,7 @@ def content_of(path: str | os.PathLike[str], what: str, *, megabytes: int) -> by
     """
     name = os.fspath(path)
     try:
-        with open(path, "rb", opener=_without_waiting) as stream:
+        with open(path, "rb", opener=without_waiting) as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
                 raise OSError(f"not a regular file; give the path of a {what} file")
             content = stream.read((megabytes << 20) + 1)
@@ -200,6 +200,6 @@ def content_of(path: str | os.PathLike[str], what: str, *, megabytes: int) -> by
     return content
 
 
-def _without_waiting(path: str, flags: int) -> int:
+def without_waiting(path: str, flags: int) -> int:
     """An opener for ``open()`` that does not wait for the writer of a pipe."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

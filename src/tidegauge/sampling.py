@@ -18,8 +18,8 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-from tidegauge._sampling_counts import sampling_counts
 from tidegauge._span_copy import SpanCopy
+from tidegauge._span_counts import sampling_counts
 from tidegauge.safety.critical import here, reset_after_fork
 from tidegauge.safety.guard import guarded
 from tidegauge.settings import KINDS, checked

@@ -15,8 +15,8 @@ from support.fleet import Worker, working
 from support.kafka import Kafka
 from support.processes import PATIENCE
 from tidegauge import catalog
+from tidegauge.fleet.fleet_messages import VERSION
 from tidegauge.fleet.kafka_records import DecisionAction
-from tidegauge.fleet.message_json import VERSION
 from tidegauge.streaming_metrics.registry import METRICS
 
 pytestmark = pytest.mark.system

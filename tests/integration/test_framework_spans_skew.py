@@ -17,7 +17,7 @@ import pytest
 
 from support.framework_spans import BATCHINGS, ReadRun, batches, load, read
 from tidegauge import catalog
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.foreign_spans.convention_reader import read_span
 from tidegauge.foreign_spans.span import ModelSpan, SpanData, ToolSpan
 

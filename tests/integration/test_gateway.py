@@ -19,8 +19,8 @@ from support.serve import serving
 from support.span_orders import arriving
 from support.wire_runs import TASK_GROUP, WireRun, request
 from tidegauge import catalog, testing
+from tidegauge.fleet.fleet_messages import decode_spans
 from tidegauge.fleet.gateway import Gateway, GatewaySettings
-from tidegauge.fleet.span_decoding import decode_spans
 from tidegauge.foreign_spans.span import SpanData
 from tidegauge.receivers.decoding import decode_protobuf
 from tidegauge.recordings import ContentEncoder

@@ -23,7 +23,7 @@ from support.log_events import LOOP, STEPS, as_json, logs_request, records, span
 from support.other_spans import Listener
 from support.receiving import receiving, refused
 from tidegauge import catalog, testing
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.receivers.assembly import ASSEMBLY_LIMITS
 from tidegauge.receivers.decoding import ReadLimits
 from tidegauge.receivers.receiver import Receiver

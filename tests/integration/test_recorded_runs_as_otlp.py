@@ -12,8 +12,7 @@ import pytest
 
 from support.recorded_otlp import COUNT, RecordedRun, read_runs, replayed, requests
 from tidegauge.cli.replay import RecordedRuns
-from tidegauge.fleet.span_decoding import decode_spans
-from tidegauge.fleet.span_encoding import encode_spans
+from tidegauge.fleet.fleet_messages import decode_spans, encode_spans
 from tidegauge.foreign_spans.span import SpanData
 from tidegauge.policies import Policy
 from tidegauge.receivers.assembly import Assembly

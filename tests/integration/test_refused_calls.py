@@ -31,7 +31,7 @@ from support.agents_sdk import scripted, traced_by
 from support.scripted_model import ScriptedChatModel, chooses
 from tidegauge import RunStopped, testing
 from tidegauge.cli.main import main
-from tidegauge.exporters.prometheus.text import write_text
+from tidegauge.exporters.prometheus.collector import write_text
 from tidegauge.exporters.reading import Reader
 from tidegauge.instrumentation.langchain import (
     TidegaugeCallbackHandler,

@@ -38,7 +38,7 @@ from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler
 from tidegauge.pipeline import EngineSink, Pipeline, Settings, stored_runs
 from tidegauge.policies import Policy
 from tidegauge.run_stores import RunStore, open_run_store
-from tidegauge.run_stores.postgres_store import PostgresRunStore
+from tidegauge.run_stores.sql_stores import PostgresRunStore
 from tidegauge.runs.current import set_recorder
 from tidegauge.runs.waiting_runs import WaitingRuns
 from tidegauge.safety.guard import internal_errors

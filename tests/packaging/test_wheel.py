@@ -34,7 +34,7 @@ IMPORTS = {
     "learn": ["tidegauge.policies.learning"],
     "openai-agents": ["tidegauge.instrumentation.openai_agents"],
     "page": ["tidegauge.exporters.page"],
-    "postgres": ["tidegauge.run_stores.postgres_store"],
+    "postgres": ["tidegauge.run_stores.sql_stores", "psycopg"],
     "report": ["tidegauge.diagnose.report"],
     "serve": ["tidegauge.receivers.grpc_server"],
     "worker": ["tidegauge.fleet.partition_worker"],

@@ -13,11 +13,10 @@ import pytest
 from support.wire_runs import WireRun, request
 from tidegauge import testing
 from tidegauge.fleet import partition
+from tidegauge.fleet.fleet_messages import MessageError, encode_spans
 from tidegauge.fleet.kafka_records import Message
-from tidegauge.fleet.message_json import MessageError
 from tidegauge.fleet.partition import Partition
 from tidegauge.fleet.sink import FleetSink
-from tidegauge.fleet.span_encoding import encode_spans
 from tidegauge.foreign_spans.span import SpanData
 from tidegauge.policies import Policy, parse_rules
 from tidegauge.receivers.assembly import AssemblyLimits

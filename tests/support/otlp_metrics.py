@@ -14,7 +14,7 @@ import tidegauge
 from support.otlp_receiver import ReceivedPoint
 from tidegauge.catalog import MetricDefinition
 from tidegauge.events import Task
-from tidegauge.exporters.prometheus.text import write_text
+from tidegauge.exporters.prometheus.collector import write_text
 from tidegauge.exporters.reading import read_families
 from tidegauge.pipeline import Pipeline
 from tidegauge.streaming_metrics.registry import METRICS

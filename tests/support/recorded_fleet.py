@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidegauge.events import RunEnded, RunStarted, Signals
-from tidegauge.exporters.prometheus.text import write_text
+from tidegauge.exporters.prometheus.collector import write_text
 from tidegauge.exporters.reading import read_families
 from tidegauge.recordings.step_events import RecordedStep, parse_line
 from tidegauge.streaming_metrics import Engine

@@ -20,8 +20,8 @@ from support.element_bombs import JSON_BOMBS, PROTOBUF_BOMBS, field, request_of
 from tidegauge.coding_agents import inspect_logs, opencode, session_files, sessions
 from tidegauge.coding_agents.session_transcript import parsed_arguments
 from tidegauge.errors import StepEventError
-from tidegauge.fleet.message_json import MessageError
-from tidegauge.fleet.message_json import json_object as kafka_object
+from tidegauge.fleet.fleet_messages import MessageError
+from tidegauge.fleet.fleet_messages import json_object as kafka_object
 from tidegauge.receivers.decoding import (
     MalformedRequestError,
     OverloadedRequestError,

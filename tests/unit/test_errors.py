@@ -12,7 +12,7 @@ import pytest
 from support.processes import run_python
 from tidegauge import errors
 from tidegauge.dashboards.push import PushError
-from tidegauge.fleet.message_json import MessageError
+from tidegauge.fleet.fleet_messages import MessageError
 from tidegauge.instrumentation.langchain.control_flow import STOP
 from tidegauge.instrumentation.openai_agents.agent_run import AgentRunStopped
 

@@ -18,6 +18,7 @@ SHARED_MODULES: Final = {
     "settings": "the kinds of settings, and the settings of a pipeline",
     "parsing": "what the callbacks of two frameworks contain",
     "openinference": "the convention, as it is read from spans and as it is added to them",
+    "spans": "a run's spans, as others emit them and as tidegauge does",
 }
 SHARED_CLASSES: Final = {
     "AgentRun": "the run of an agent, as two frameworks show it",

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 import tidegauge
 from support.requirements import needs_fork
 from tidegauge import ConfigurationError, testing
-from tidegauge._sampling_counts import sampling_counts
+from tidegauge._span_counts import sampling_counts
 from tidegauge.events import RunStarted
 from tidegauge.runs.current import get_recorder
 from tidegauge.sampling import TroubledSpanProcessor

@@ -10,7 +10,7 @@ import pytest
 import tidegauge
 from tidegauge import sampling, testing
 from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
-from tidegauge.exporters.page.overview import main_trouble_of
+from tidegauge.exporters.page.runs import main_trouble_of
 from tidegauge.exporters.reading import MAX_RUNS, Reader
 from tidegauge.pipeline import engine_sink
 from tidegauge.streaming_metrics import Engine

@@ -64,7 +64,6 @@ class FalseAlarm(NamedTuple):
     """A run that the default rules would have stopped, although it solved its task.
 
     Attributes:
-        run: the run.
         rules: those for its agent with which it is not stopped.
     """
 
@@ -148,7 +147,6 @@ class DemoView:
         compared: the agent that is stopped, and its twin that is not.
 
     Attributes:
-        live: keeps the runs and their news.
         alerts: shown as they arrive; ``None``, there are none.
     """
 

@@ -24,7 +24,7 @@ from tidegauge.cli.replay import StepLines, measured_as
 from tidegauge.cli.terminal import print_line
 from tidegauge.errors import MissingExtraError
 from tidegauge.fields import text, wrong
-from tidegauge.fleet.message_json import check_version
+from tidegauge.fleet.fleet_messages import check_version
 from tidegauge.streaming_metrics import run_entry
 
 Row: TypeAlias = dict[str, Any]
@@ -189,9 +189,6 @@ class TableFile:
     Spreadsheets run a cell of a CSV that begins like a formula, and others choose the names of
     agents. So such a text gets an apostrophe before it, and so does one that begins with an
     apostrophe: without its first apostrophe, each such text is what it was.
-
-    Attributes:
-        rows: how many rows it has.
 
     Raises:
         MissingExtraError: pyarrow is not installed.

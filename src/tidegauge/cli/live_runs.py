@@ -117,16 +117,19 @@ def _novelty(value: float | None) -> Text:
 
 
 _MAX_NEWS: Final = 1_000
-_DONE: Final = {"nudge": "nudged", "block": "refused", "stop": "stopped"}
+ACTIONS_DONE: Final[dict[Intervention, str]] = {
+    "nudge": "nudged",
+    "block": "refused",
+    "stop": "stopped",
+}
+"""The actions of a policy, as they are shown."""
 
 
 class LoopOnset(NamedTuple):
     """A run has begun to loop.
 
     Attributes:
-        agent: its agent.
         session: the session that it is part of; empty without one.
-        run: its id.
         step: the first step that is repeated; of a loop of turns without calls, the next one.
         period: steps, or turns, per round.
     """
@@ -143,16 +146,13 @@ class LiveRun:
     """A run that a command shows while it is at work.
 
     Attributes:
-        agent: its agent, as it is shown.
         task: its task, or another name, as it is shown.
         state: the engine's state of it; read it with its lock. ``None``, the run has ended.
         report: measurements up to its last event.
         started: when it started, monotonic seconds.
         looped: when its last loop began; ``None``, it has not looped.
-        ended: when it ended; ``None`` while it runs.
         stop: why it was stopped, in a sentence.
         interventions: how often the policy nudged, blocked or stopped it, or would have.
-        session: the session that it is part of; empty without one.
         planned: the policy that would have acted; ``None``, it does act.
     """
 
@@ -300,7 +300,9 @@ class LiveRuns(RunObserver):
             self._count(run, decision.action)
         if decision.nudge or decision.block:
             step = decision.signals.step
-            self._add_news(run, f"{_DONE[decision.action]} at step {step}: {decision.message}")
+            self._add_news(
+                run, f"{ACTIONS_DONE[decision.action]} at step {step}: {decision.message}"
+            )
         if decision.stop and run.stop is None:
             run.stop = decision.message
             self._add_news(run, f"stopped at step {now.intervention_step}: {decision.message}")
@@ -325,7 +327,7 @@ class LiveRuns(RunObserver):
         if decision.action != "go_on":
             self._count(run, decision.action)
             if run.interventions[decision.action] == 1:
-                done = _DONE[decision.action]
+                done = ACTIONS_DONE[decision.action]
                 what = f"would have been {done} at step {signals.step}: {decision.message}"
                 self._add_news(run, what)
 

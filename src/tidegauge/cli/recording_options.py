@@ -36,7 +36,7 @@ from tidegauge.coding_agents.agents import SESSIONS, find_sessions, guess_agent
 from tidegauge.coding_agents.session_transcript import SessionError
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import RunObserver, StepSink
-from tidegauge.fleet.message_json import json_object
+from tidegauge.fleet.fleet_messages import json_object
 from tidegauge.policies import (
     SCORES,
     Guarantee,

@@ -74,9 +74,6 @@ class RecordedRuns(EngineSink):
 
     Args:
         loop_code: how loops are read: as in TIDE's code for texts, or for graphical interfaces.
-
-    Attributes:
-        engine: the engine that measures.
     """
 
     engine: PackedEngine

@@ -175,11 +175,8 @@ def write_report(
 
     Args:
         files: the recordings, read as one.
-        out: the file of the page.
-        scores: the file of the scores of judges.
         with_contents: whether the page shows contents, or digests of them.
         embed: gives a row of numbers for each action's text; the map of actions is drawn from it.
-        errors: reports errors in the recordings.
         settings: how the files are read; by default, as by ``tidegauge report`` without options.
 
     Raises:

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from tidegauge.fleet.gateway import Gateway
     from tidegauge.net.listener import Listener
     from tidegauge.pipeline import Pipeline
+    from tidegauge.receivers.forwarding import Forwarding
     from tidegauge.receivers.receiver import ReceiverSettings
-    from tidegauge.receivers.senders import Forwarding
 
 _TOKEN: Final = "TIDEGAUGE_SERVE_TOKEN"  # noqa: S105 -- the name of a variable
 _FORWARD_TOKEN: Final = "TIDEGAUGE_SERVE_FORWARD_TOKEN"  # noqa: S105
@@ -338,7 +338,7 @@ def _listener(settings: ServeSettings, port: int | None) -> Listener | None:
 
 
 def _forwarding(settings: ServeSettings) -> Forwarding | None:
-    from tidegauge.receivers.senders import Forwarding
+    from tidegauge.receivers.forwarding import Forwarding
 
     if settings.forward_to is None:
         return None

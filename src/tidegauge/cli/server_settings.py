@@ -35,7 +35,7 @@ from tidegauge.cli.command_settings import (
 )
 from tidegauge.cli.terminal import print_line
 from tidegauge.errors import ConfigurationError
-from tidegauge.net.hosts import is_loopback
+from tidegauge.net.listener import is_loopback
 
 if TYPE_CHECKING:
     from tidegauge.exporters.prometheus import MetricsServer

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegauge.cli.live_runs import (
+    ACTIONS_DONE,
     RUN_NUMBERS,
     STATUS_STYLES,
     WORK_NUMBERS,
@@ -25,7 +26,7 @@ from tidegauge.cli.live_runs import (
     work_numbers,
 )
 from tidegauge.cli.terminal import open_console, print_line, visible
-from tidegauge.events import Intervention, RunStarted
+from tidegauge.events import RunStarted
 from tidegauge.pipeline import Pipeline
 from tidegauge.policies import Policy
 
@@ -40,11 +41,6 @@ _ROOM_FOR_WORK: Final = 110
 _MAX_RUNS: Final = 200
 _MAX_NAME: Final = 40
 _SHORT_ID: Final = 8
-_ACTIONS: Final[dict[Intervention, str]] = {
-    "nudge": "nudged",
-    "block": "refused",
-    "stop": "stopped",
-}
 
 
 class WatchView:
@@ -98,8 +94,8 @@ class WatchView:
             self._print_news()
         totals, planned = self._live.totals, self._live.planned_totals
         counted = f"{totals['runs']} runs, {totals['steps']} steps"
-        done = ", ".join(f"{word}: {totals[name]}" for name, word in _ACTIONS.items())
-        would = ", ".join(f"{word}: {planned[name]}" for name, word in _ACTIONS.items())
+        done = ", ".join(f"{word}: {totals[name]}" for name, word in ACTIONS_DONE.items())
+        would = ", ".join(f"{word}: {planned[name]}" for name, word in ACTIONS_DONE.items())
         if not self._acts:
             print_line(f"{counted}; would have been {would}")
             return
@@ -155,7 +151,7 @@ class WatchView:
         for run in runs:
             done = [
                 f"{word} {run.interventions[action]}"
-                for action, word in _ACTIONS.items()
+                for action, word in ACTIONS_DONE.items()
                 if run.interventions[action]
             ]
             did = between.join(done)

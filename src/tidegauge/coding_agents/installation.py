@@ -28,6 +28,7 @@ from tidegauge.coding_agents.agents import SETTINGS
 from tidegauge.coding_agents.json_edit import append, find_value, remove_item
 from tidegauge.coding_agents.known_agent import HookSettings
 from tidegauge.errors import ConfigurationError
+from tidegauge.fields import without_waiting
 
 _HERE: Final = Path(__file__).parent
 _CLIENT: Final = "hook_client.py"
@@ -42,9 +43,7 @@ class AgentFolders(NamedTuple):
     """Where everything is for one user.
 
     Args:
-        home: the home directory.
         data: the folder for the hook and for what settings were before.
-        environ: the environment.
         python: the interpreter that runs the hook.
     """
 
@@ -92,8 +91,6 @@ class Change(NamedTuple):
     """A change of a file.
 
     Args:
-        agent: the agent.
-        path: the file.
         before: its text; ``None``, it does not exist.
         after: its text then; ``None``, it is removed.
     """
@@ -136,7 +133,6 @@ def apply(user: AgentFolders, agreed: Sequence[Change], *, installing: bool) -> 
     """Make changes in the files as they are now: all of them, or none if one fails.
 
     Args:
-        user: where everything is for that user.
         agreed: the changes, as they were planned.
         installing: whether :func:`install` planned them.
 
@@ -383,7 +379,7 @@ def _is_known(groups: Any) -> bool:
 def _read(path: Path) -> str | None:
     """The text of a file; ``None``, there is none."""
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
+        with open(path, "rb", opener=without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ConfigurationError(f"{path} is no regular file; nothing was changed")
             content = file.read(_MAX_BYTES + 1)
@@ -397,11 +393,6 @@ def _read(path: Path) -> str | None:
         return content.decode()
     except UnicodeDecodeError:
         raise ConfigurationError(f"{path} is not UTF-8; nothing was changed") from None
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """An opener for ``open()`` that does not wait until someone writes into a pipe."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _replaced(change: Change) -> Change:

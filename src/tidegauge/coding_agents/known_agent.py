@@ -41,12 +41,9 @@ class HookEvent(NamedTuple):
     Args:
         kind: the user has asked for something; a tool is about to run; it has ended; the agent has
             done what it was asked for, or its session has ended.
-        session: id of the session.
         call_id: id of the call; ``None``, the agent gives none.
         result: the result, without the parts that change with every call.
-        prompt: what the user asked for.
         inner: id of a sub-agent of the session; ``None``, it is the session's own agent.
-        agent: name of the agent, if the payload has it.
         reason: why the run ended, in a word.
         folder: where the session was started; relative paths start there.
         chosen_id: id of the call in the answer of the model; ``None``, the agent gives none.
@@ -75,7 +72,6 @@ class HookAnswer(NamedTuple):
     Args:
         action: go on; go on, and the model reads the text; the call is not run, and the model reads
             the text in place of its result; the run ends, and the user reads the text.
-        text: the text.
     """
 
     action: Action
@@ -204,9 +200,7 @@ class KnownAgent(NamedTuple):
         name: its name in commands; a label of its runs.
         title: its name for people.
         versions: those that were run; empty, its hooks are read by its documentation.
-        hook: its hooks; ``None``, it has none.
         settings: where its hooks are installed; ``None``, its user does that.
-        sessions: its sessions; ``None``, it keeps none.
     """
 
     name: str
@@ -221,7 +215,6 @@ def read_event(payload: Payload, *, result: CallResult) -> HookEvent | None:
     """The event of a payload in the form that Codex, Qwen Code, Copilot CLI and Claude Code share.
 
     Args:
-        payload: the payload.
         result: the result in it, which each agent gives in another form.
     """
     texts = {name: value for name, value in payload.items() if value and isinstance(value, str)}

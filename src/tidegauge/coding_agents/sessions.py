@@ -220,13 +220,8 @@ class HookSessions:
 
     Args:
         recorder: opens runs. If its policy acts, agents are nudged, refused and stopped.
-        limits: the limits.
-        clock: seconds.
         tokens: whether tokens are read in the files of the agents' sessions.
         traced: whether runs and calls have spans.
-
-    Attributes:
-        counts: counts sessions.
     """
 
     def __init__(

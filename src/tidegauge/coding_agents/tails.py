@@ -113,12 +113,9 @@ class Tails:
     """Follows the sessions in folders. Call :meth:`look` from one thread, about once a second.
 
     Args:
-        sink: takes the steps.
-        folders: those to look in.
         is_reported: whether hooks report a session of an agent.
         began: called with the agent and the session when a run begins.
         idle_seconds: a run in a file that has not changed for so long is over.
-        clock: seconds.
         now: seconds since the epoch.
 
     Attributes:

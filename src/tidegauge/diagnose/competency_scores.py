@@ -20,10 +20,8 @@ class CompetencyScore(NamedTuple):
     """One competency of one run.
 
     Attributes:
-        run: id of the run.
         competency: its name, such as ``self_verification``.
         score: 1 to 4; ``None``: not applicable or not judged.
-        reason: the judge's reason.
         steps: the steps on which it is based.
     """
 
@@ -98,8 +96,6 @@ class Agreement(NamedTuple):
 
     Attributes:
         n: number of runs with both a score and a label.
-        pearson: r.
-        spearman: rho.
         kendall: tau-b, which allows ties.
     """
 

@@ -92,7 +92,6 @@ class ReportedStep:
     """One step of a run.
 
     Attributes:
-        name: name of its action.
         arguments: the arguments of its calls, as text; empty without contents.
         place: id of the place before the step.
         label: the place in words; empty if only a digest is known.
@@ -119,10 +118,7 @@ class ReportedRun:
     """One run.
 
     Attributes:
-        report: its numbers.
         task: its task; empty if unknown.
-        steps: its steps, in order.
-        lines: its recorded lines.
     """
 
     report: RunReport

@@ -15,8 +15,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tidegauge import catalog
-from tidegauge._sampling_counts import sampling_counts
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import sampling_counts, span_faults
 from tidegauge.catalog import MetricDefinition
 from tidegauge.safety.guard import guarded, internal_errors
 from tidegauge.streaming_metrics.auv import AUV
@@ -61,13 +60,7 @@ class Family(NamedTuple):
 def read_families(
     engine: Engine, *, place_label: PlaceLabel | None = None, more: More | None = None
 ) -> list[Family]:
-    """Every measured metric, in the order of the catalog. Never raises.
-
-    Args:
-        engine: the engine.
-        place_label: converts places to label values; without it, places are not exported.
-        more: returns metrics other than the engine's.
-    """
+    """Every measured metric, in the order of the catalog. Never raises."""
     snapshot = _snapshot(engine)
     measured = dict(_measured(snapshot, place_label) if snapshot is not None else {})
     measured.update(_from(more) if more is not None else {})
@@ -84,7 +77,6 @@ class Reader:
     """Reads the metrics of an engine for exporters.
 
     Args:
-        engine: the engine.
         place_label: converts places to label values; without it, places are not exported.
         more: returns metrics other than the engine's.
 

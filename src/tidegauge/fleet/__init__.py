@@ -2,7 +2,7 @@
 
 :class:`DecisionClient` is for the agent's process: it learns from ``tidegauge decisions`` that a
 run must stop. The rest is for the processes around the topic, and needs their extras: ``gateway``
-writes what it receives to the topic (``span_encoding``, ``span_decoding``), workers measure it.
+writes what it receives to the topic (``fleet_messages``), workers measure it.
 """
 
 from tidegauge.fleet.client import DecisionClient, WorkerRun

@@ -23,8 +23,8 @@ from quixstreams.sinks import BaseSink
 from quixstreams.state.rocksdb import RocksDBStorePartition
 
 from tidegauge.errors import ConfigurationError
+from tidegauge.fleet.fleet_messages import MessageError
 from tidegauge.fleet.kafka_records import CLOCK_KEY, Message
-from tidegauge.fleet.message_json import MessageError
 from tidegauge.fleet.partition import MAX_RECORD_BYTES, Partition, PartitionCounts
 from tidegauge.safety.guard import internal_errors
 
@@ -176,7 +176,6 @@ class FleetApplication(Application):
 
     Attributes:
         max_message: limit of the bytes of a message.
-        partitions: the assigned partitions.
         output: writes summaries, decisions and dead letters.
         restored_runs: number of live runs restored from them.
         restore_seconds: duration of the last restore, from the assignment on.

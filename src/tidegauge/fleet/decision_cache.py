@@ -18,8 +18,8 @@ from typing import Any, Final, get_args
 import orjson
 
 from tidegauge.fleet.brokers import ThrottledLog
+from tidegauge.fleet.fleet_messages import MessageError, Reason
 from tidegauge.fleet.kafka_records import DecisionAction, DecisionRecord, read_decision
-from tidegauge.fleet.message_json import MessageError, Reason
 
 _SEVERITY: Final[dict[DecisionAction, int]] = {
     "ended": 0,
@@ -231,7 +231,6 @@ class DecisionCache:
 
         Args:
             known: whether the client knows the answer with this :func:`etag`.
-            seconds: how long to wait at most.
         """
         until = time.monotonic() + seconds
         changed = threading.Event()

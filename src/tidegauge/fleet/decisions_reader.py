@@ -54,9 +54,6 @@ class DecisionsReader:
     Args:
         follow_seconds: interval of the search for new partitions.
 
-    Attributes:
-        records: number of records so far.
-
     Raises:
         ConfigurationError: librdkafka rejects a property.
     """

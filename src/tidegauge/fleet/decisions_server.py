@@ -13,10 +13,10 @@ from urllib.parse import parse_qs, unquote
 import orjson
 
 from tidegauge import catalog
-from tidegauge.exporters.prometheus.text import write_text
+from tidegauge.exporters.prometheus.collector import write_text
 from tidegauge.exporters.reading import Family, Row
+from tidegauge.fleet.client import MAX_ID_BYTES, MAX_IDS, MAX_WAIT_SECONDS
 from tidegauge.fleet.decision_cache import DecisionCache, etag
-from tidegauge.fleet.transport import MAX_ID_BYTES, MAX_IDS, MAX_WAIT_SECONDS
 from tidegauge.net.bounded_server import BoundedHandler, BoundedServer, Request, Response
 from tidegauge.net.head import BearerToken, RejectedRequestError
 from tidegauge.net.listener import Listener, Tls

@@ -23,8 +23,7 @@ from tidegauge.fleet.brokers import (
     failure,
     new_producer,
 )
-from tidegauge.fleet.message_json import MessageError
-from tidegauge.fleet.span_encoding import encode_span, encode_spans, spans_message
+from tidegauge.fleet.fleet_messages import MessageError, encode_span, encode_spans, spans_message
 from tidegauge.foreign_spans.span import SpanData
 from tidegauge.receivers.decoding import MalformedRequestError, decode_protobuf
 from tidegauge.recordings.encoding import ContentEncoder
@@ -75,9 +74,7 @@ class Gateway:
 
     Attributes:
         messages: number of delivered messages.
-        spans: number of spans in them.
         failed: number of messages that could not be delivered, by reason.
-        failed_spans: number of spans in them.
 
     Raises:
         ConfigurationError: a property is unknown, the brokers reject the credentials, or the topic

@@ -18,9 +18,14 @@ import orjson
 from tidegauge.errors import StepEventError
 from tidegauge.events import Outcome, RunEnded
 from tidegauge.fields import FieldError, Fields, number, text_or_none, whole, wrong
-from tidegauge.fleet.message_json import VERSION, MessageError, check_version, json_object
-from tidegauge.fleet.span_decoding import decode_spans
-from tidegauge.fleet.transport import MAX_ID_BYTES
+from tidegauge.fleet.client import MAX_ID_BYTES
+from tidegauge.fleet.fleet_messages import (
+    VERSION,
+    MessageError,
+    check_version,
+    decode_spans,
+    json_object,
+)
 from tidegauge.foreign_spans.span import SpanData
 from tidegauge.recordings.encoding import encoded
 from tidegauge.recordings.step_events import OpenStep, RecordedStep, StepEvent, parse_event
@@ -32,10 +37,8 @@ class Message(NamedTuple):
     Args:
         run: its key: the id of the run, or of the trace that the runs are in.
         spans: spans of that trace; ``None``: it is a step event.
-        event: the step event; ``None``: it has spans.
         turn: position of the event in its run: (index, 0) of a step, (index of its step, 1) of an
             outcome, (number of steps, 0) of an end; ``None``: unknown.
-        offset: its offset in its partition.
     """
 
     run: str
@@ -82,12 +85,9 @@ class DecisionRecord(NamedTuple):
     """A decision about a run.
 
     Args:
-        run: the run's id.
-        action: what to do with the run.
         step: index (from 0) of the step of the decision; ``None``: unknown.
         reason: name of the signal that decided.
         message: the reason in a sentence.
-        trace_id: the trace that the run is in, if it is in one.
         time: time of the decision, in seconds since the epoch.
 
     >>> record = DecisionRecord("r1", "stop", step=6, reason="loop_repeats")

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.errors import StepEventError
+from tidegauge.fleet.fleet_messages import MessageError
 from tidegauge.fleet.kafka_records import (
     CLOCK_KEY,
     NAMES_KEY,
@@ -29,7 +30,6 @@ from tidegauge.fleet.kafka_records import (
     record_key,
     snapshot_key,
 )
-from tidegauge.fleet.message_json import MessageError
 from tidegauge.fleet.sink import FleetSink
 from tidegauge.fleet.snapshots import RunSnapshot
 from tidegauge.fleet.step_runs import StepRuns

@@ -40,9 +40,7 @@ class WorkerSettings:
 
     Args:
         group: the consumer group of the workers that share the topic.
-        config: properties of the Kafka clients.
         defaults: attributes of runs whose spans do not give them.
-        limits: how much of a partition is held, and for how long.
         max_state_bytes: limit of the changelog of a partition's live runs.
         t_max: turns within which success counts, for runs that do not give it.
         detect_polls: whether calls that wait are taken for polls, as of the engine.
@@ -52,7 +50,6 @@ class WorkerSettings:
         exactly_once: write summaries and decisions once, even if a worker dies; they become visible
             when their input is committed.
         convert: reads messages of another writer than gateways, see :class:`FleetApplication`.
-        page: whether there is a live page.
         digest_key: key of the digests of places, so that all workers show the same.
     """
 
@@ -81,8 +78,6 @@ class Worker:
     """One of a group of workers that share the partitions of a topic.
 
     Attributes:
-        engine: holds the runs.
-        page: the live page; ``None``: without one.
         spans: encodes places for the metrics.
 
     Raises:

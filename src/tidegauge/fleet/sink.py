@@ -17,8 +17,8 @@ from tidegauge.events import (
     RunSummary,
     Step,
 )
+from tidegauge.fleet.fleet_messages import VERSION
 from tidegauge.fleet.kafka_records import DecisionRecord
-from tidegauge.fleet.message_json import VERSION
 from tidegauge.pipeline import EngineSink
 from tidegauge.policies import Policy
 from tidegauge.recordings.encoding import encoded

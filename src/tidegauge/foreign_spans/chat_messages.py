@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.events import ABSENT, CallResult, made
 from tidegauge.foreign_spans.json_values import HUMAN, parsed, text
 from tidegauge.runs.turn_calls import ChosenCall

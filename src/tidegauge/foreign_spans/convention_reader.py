@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from tidegauge.foreign_spans.conventions import (
+    Convention,
     adk,
     announcement,
     genai,
@@ -23,7 +24,6 @@ from tidegauge.foreign_spans.conventions import (
     openllmetry,
     vercel_ai,
 )
-from tidegauge.foreign_spans.conventions.convention import Convention
 from tidegauge.foreign_spans.span import Attributes, KnownSpan, SpanData
 
 OUR_SCOPE: Final = "tidegauge"
@@ -97,10 +97,6 @@ def looks_like_agent(names: Iterable[str]) -> bool:
 def convention_of(attributes: Attributes, scope: str = "") -> Convention | None:
     """The convention by which a span with these attributes is read.
 
-    Args:
-        attributes: those of the span.
-        scope: name of the instrumentation that made it.
-
     >>> convention_of({"gen_ai.operation.name": "chat"}).name
     'OpenTelemetry GenAI'
     """
@@ -138,11 +134,6 @@ def read_span(span: SpanData) -> KnownSpan | None:
 
 def may_enclose_run(name: str, attributes: Attributes, scope: str = "") -> bool | None:
     """Whether a span that is still open is an agent, a chain or a workflow.
-
-    Args:
-        name: its name.
-        attributes: those that it has so far.
-        scope: name of the instrumentation that makes it.
 
     Returns:
         ``None`` when that is not known yet: some set their attributes when the span ends.

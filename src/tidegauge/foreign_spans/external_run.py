@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from opentelemetry.trace import SpanContext
 
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.events import ABSENT, RunOutcome, RunStarted
 from tidegauge.foreign_spans.agent_names import agent_in_name
 from tidegauge.foreign_spans.convention_reader import (
@@ -201,7 +201,8 @@ class Node:
 def root_of(around: Sequence[Node], scope: str) -> Node | None:
     """The root of the run of a call in none so far.
 
-    Of a span that nothing is known of, it is taken to be one; an agent inside it goes before.
+    Of a span that nothing is known of, it is taken to be one; an agent inside it goes before. Over
+    the wire, nothing is known of the spans around a call until they have ended.
 
     Args:
         around: the spans around the call, innermost first.
@@ -234,6 +235,8 @@ def tool_around(
                 return node
             continue
         attributes = node.attributes
+        # By name: OpenInference for LangChain sets attributes at the end, and the GenAI conventions
+        # (the Vercel AI SDK 7 among those who follow them) name the operation first.
         if node.name.startswith(_TOOL) or (not attributes and node.name in waiting):
             return node
         if attributes and isinstance(node.reading(), ToolSpan):
@@ -264,6 +267,8 @@ def child_root(
     if info.agent is None or info.agent == agent:
         return None
     if tool is not None:
+        # deepagents (0.7), by OpenInference: the calls in the tool `task` name the sub-agent, whose
+        # span is a chain's.
         return inside[-1] if inside else None
     names = (info.agent, f"invoke_agent {info.agent}", f"execute_task {info.agent}")
     named = (node for node in reversed(inside) if node.name in names or not node.known)
@@ -295,14 +300,11 @@ class ExternalRun:
     """One run.
 
     Attributes:
-        recorded: takes its steps.
-        turns: tracks its turns and their calls.
         root: the span that it ends with; ``None``, it has.
         agent: the name that its spans know its agent by, as far as is known.
         called: the name that its first call has given; empty, none.
         service: the name of the process that made its spans.
         scopes: the instrumentations that have shown it.
-        traces: the traces that it is in.
         last_seen: when a span of it ended last, by the clock of the grouping.
         around: the run that it happens in, if any.
         children: the open runs inside it, without those inside these.
@@ -385,12 +387,7 @@ class ExternalRun:
         return self.turns.goes_on() or not self.turns.shows_calls
 
     def report_result(self, span: SpanData, reading: object) -> None:
-        """Report its result to the run around it, when it is a step of that run.
-
-        Args:
-            span: its root.
-            reading: what that is.
-        """
+        """Report its result to the run around it, when it is a step of that run."""
         if self.around is None or not self.handed_over:
             return
         asked: object = ABSENT
@@ -435,15 +432,10 @@ def open_run(
     """Make a run, without spans of ours. Its first report opens it.
 
     Args:
-        run_id: what it is called by.
-        root: the span that it ends with.
         info: what the first call in it shows of it.
         model: name of the model that was called first.
-        recorder: takes its steps.
         defaults: labels of runs whose spans have none.
-        resource: attributes of the process that made the spans.
         inner: the spans between the root and that call, innermost first.
-        around: the run that it happens in.
         shown: the name of the only agent that the process has shown before.
     """
     known = root.info()

@@ -1,11 +1,12 @@
 """Which spans belong to which run.
 
 - The outermost agent, chain or workflow around a model or tool call is the root of its run; where
-  none says what it is, the outermost of the same instrumentation that may yet turn out to be one
-  (some set their attributes when a span ends). The run is opened when the first model
-  or tool call in it has ended, and ended with its root. A model that is called outside of all of
-  these is not a run.
-- An agent that is next in the trace of one that ended with a hand-off is a child of that one.
+  none says what it is, the outermost of the same instrumentation that may yet turn out to be one:
+  OpenInference for LangChain (0.1.80) sets a span's attributes when it ends. The run is opened when
+  the first model or tool call in it has ended, and ended with its root. A model that is called
+  outside of all of these is not a run.
+- An agent that is next in the trace of one that ended with a hand-off is a child of that one: its
+  span stands beside the first agent's (Strands 1.62, the OpenAI Agents SDK, Google's ADK 2).
 - An agent inside a tool, or one that is known by another name, is a separate run, child of the
   run around it; without a tool in between (a hand-off, a node of a graph) it is a step of that run
   too, named like the agent.
@@ -28,7 +29,7 @@ from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Any, Final
 
-from tidegauge._span_faults import UnreadReason, span_faults
+from tidegauge._span_counts import UnreadReason, span_faults
 from tidegauge.foreign_spans.agent_names import AgentNames, agent_in_name
 from tidegauge.foreign_spans.convention_reader import OUR_SCOPE, convention_of, read_span
 from tidegauge.foreign_spans.dedupe import (
@@ -121,8 +122,6 @@ class RecentModels:
         run that is not in its trace is one only where that is proven, and there is but one.
 
         Args:
-            seen: the call.
-            trace_id: its trace.
             proves: whether a call in a run of another trace is proven to be this one, though it did
                 not end in the same thread or task; ``None``, none is.
         """
@@ -178,7 +177,6 @@ class Grouping:
         idle_seconds: a run without a span for so long is ended when the next one opens.
         across_traces: whether a call that two traces are proven to show makes one run of them;
             without, no trace depends on another.
-        clock: seconds.
 
     Attributes:
         names: the agents that were seen.
@@ -241,11 +239,6 @@ class Grouping:
         """A span has started.
 
         Args:
-            trace_id: its trace.
-            span_id: its id.
-            parent_id: its parent's id; ``None``, it has none.
-            name: its name.
-            scope: name of the instrumentation that makes it.
             live: gives its attributes while it is open.
         """
         with here.critical, self._lock:
@@ -257,8 +250,8 @@ class Grouping:
             elif parent_id is not None:
                 parent = self._nodes.get((trace_id, parent_id))
                 if parent is None and trace_id in self._traces:
-                    # It has ended before its child, as workflows of LlamaIndex do: what they have
-                    # started goes on.
+                    # It has ended before its child: OpenLLMetry (0.62) ends the span of a workflow
+                    # of LlamaIndex (0.14) when the workflow has started, and its tasks go on.
                     parent = self._traces[trace_id].root
             self._nodes[trace_id, span_id] = Node(
                 trace_id, span_id, parent, name=name, scope=scope, live=live
@@ -277,8 +270,6 @@ class Grouping:
         """A span has ended.
 
         Args:
-            span: it.
-            resource: attributes of the process that made it.
             success: says whether the task was solved; called only where the span ends a run.
             reading: what the span is, where it was read before.
             place: the thread or task of this process that ended it; 0, that is not known.
@@ -313,7 +304,7 @@ class Grouping:
             if ended is not None and isinstance(reading, AgentSpan) and reading.early:
                 self._nodes[span.trace_id, span.span_id] = node
                 self._goes_on(ended, span)
-                return None  # (LlamaIndex) its run ends when no more spans come
+                return None  # its run ends when no more spans come (LlamaIndex, see `start`)
             if isinstance(reading, AgentSpan):
                 self._name(node, span, reading.info.agent, ended)
                 known = node.enclosing_run() or self._traces.get(span.trace_id)
@@ -321,8 +312,8 @@ class Grouping:
                     unread = "no_calls"
             if ended is not None:
                 self._evict(ended)
-                # The next agent's span may come after this one, beside it in a workflow or a swarm
-                # (Google's ADK 2, Strands): nothing else ties it to this.
+                # The next agent's span may come after this one, beside it in a workflow (Google's
+                # ADK 2) or a swarm (Strands 1.62): nothing else ties it to this.
                 if span.parent_id is not None and ended.turns.hands_over():
                     self._handed_over[span.trace_id] = ended
                     if len(self._handed_over) > _MAX_RECENT:
@@ -448,10 +439,13 @@ class Grouping:
                     resource=resource,
                     recorder=recorder,
                 )
+                # The Vercel AI SDK 5 and 6 streams: a tool may end before the answer that chose it,
+                # when nothing waits for it yet.
                 convention = convention_of(span.attributes, span.scope)
                 in_tool = convention is not None and convention.in_tools
                 # An agent that begins while tools are waited for is in one of them, also where its
-                # span is beside the tool's (teams of Agno).
+                # span is beside that of `delegate_task_to_member` (teams of Agno 3.1), or has ended
+                # a moment after the tool's (the Vercel AI SDK 7).
                 in_tool = in_tool or tool is not None or bool(run.turns.waiting())
                 child.run.handed_over = not in_tool and not run.hands_over()
             run = child.run
@@ -473,9 +467,6 @@ class Grouping:
         """Note a call of a run; ``False``: the run has ended.
 
         Args:
-            run: the run.
-            span: the call's.
-            reading: what that is.
             seen: what other spans are compared with, if it is a model call.
             inside: whether there are spans between it and the root of the run.
             in_tool: whether one of these is a tool call.
@@ -503,6 +494,7 @@ class Grouping:
         if not in_tool and seen is not None and seen.model.calls:
             run.chose_until, run.chose_by = span.end, (seen.clock, span.scope)
             run.direct = run.direct or not inside
+        # OpenInference shows no model calls of Google's ADK that choose tools (1.0.5, ADK 2.13).
         elif not (inside or run.direct or run.turns.has_models) and isinstance(reading, ToolSpan):
             run.direct = True
         return True
@@ -514,6 +506,8 @@ class Grouping:
         run = ended or node.enclosing_run()
         if run is None or (run.agent and (ended is None or name is None)):
             return
+        # OpenInference names agents of smolagents (0.1.43) and LlamaIndex (4.6) by the span alone:
+        # "ToolCallingAgent.run", "FunctionAgent.run".
         name = name or (agent_in_name(span.name) if ended is not None else None)
         if not name:
             return

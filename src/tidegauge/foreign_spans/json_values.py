@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.events import ABSENT, CallResult
 from tidegauge.foreign_spans.span import MAX_READ, Attributes, SpanData
 from tidegauge.redact import python_literal

@@ -5,8 +5,8 @@ The rules of :mod:`tidegauge.runs.turns` hold. What spans add to them:
 - A turn is issued when the model's span has ended and shows its tool calls, which is before any of
   the tools runs. A tool that no model chose is a turn by itself.
 - Where model spans do not show calls (contents are not captured), a turn is what ran between two
-  model calls. It is issued, late, when the second has ended. With no model spans at all, tools that
-  overlap in time are one turn.
+  model calls. It is issued, late, when the second has ended. With no model spans at all, as
+  OpenInference shows CrewAI 1.15 and Google's ADK 2.13, tools that overlap in time are one turn.
 - A call that our stop refused is no step: its span ends with that exception, which names the run.
   So what is chosen after a stop is issued when its calls have ended.
 - A tool's span may come from another host, whose clock is off: it then seems to end before the
@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, cast
 
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.events import ABSENT, GO_ON, Answer, CallResult, Decision, made
 from tidegauge.foreign_spans.convention_reader import content_hint
 from tidegauge.foreign_spans.dedupe import (
@@ -159,9 +159,6 @@ class SpanTurns(TurnTracker):
 
     Reports are put in a queue under the lock and sent after it, in that order, by one thread at a
     time. Another thread leaves its reports to that one and does not wait.
-
-    Args:
-        recorded: takes the steps.
     """
 
     def __init__(self, recorded: RecordedRun) -> None:
@@ -190,9 +187,7 @@ class SpanTurns(TurnTracker):
         """A model call has ended: what came before is settled, what it chose is a step.
 
         Args:
-            span: its span.
             seen: what other spans are compared with.
-            shown: all that the span shows.
             in_tool: it was made inside a tool: its tokens belong to that step, and it begins none.
         """
         with here.critical, self._lock:
@@ -219,8 +214,9 @@ class SpanTurns(TurnTracker):
                     self._report_silent()
                 if shown.calls is None:
                     if not shown.failed and not self._shows_calls:
-                        # A span around it may still show them: the Anthropic SDK's own spans, which
-                        # have no contents, are inside those of OpenInference and OpenLLMetry.
+                        # Another span may still show them: the Anthropic SDK's own spans (2.12),
+                        # which have no contents, end before those of OpenInference (3.1), which
+                        # are around them, and of OpenLLMetry (0.62), which are beside them.
                         self._silent = seen.scope
                 elif not self._shows_calls:
                     self._show_calls()
@@ -234,8 +230,6 @@ class SpanTurns(TurnTracker):
         """A tool call has ended.
 
         Args:
-            span: its span.
-            tool: what that shows.
             alone: whether it is a step by itself where no model chose it.
         """
         with here.critical, self._lock:
@@ -369,7 +363,11 @@ class SpanTurns(TurnTracker):
                 self._sending.release()
 
     def _turn(self, answers: Sequence[tuple[str, CallResult]], seen: SeenModel | None) -> None:
-        """The model chooses again. The answers that it is shown are for calls without a span."""
+        """The model chooses again. The answers that it is shown are for calls without a span.
+
+        Only the answers show what tools returned where the client of a model is instrumented and
+        the loop around it is the user's own.
+        """
         if self._unchosen:
             unchosen = self._unchosen
             ahead = [] if seen is None else [one for one in unchosen if _may_be_ahead(one, seen)]
@@ -435,6 +433,7 @@ class SpanTurns(TurnTracker):
                 if shown.tokens is not None and self._recorded.counts_usage:
                     self._spend(span, shown)
             if before.model.calls is None and seen.model.calls is not None:
+                # The one that ended first has no contents, as the Anthropic SDK's: see `model`.
                 self._models[index] = before._replace(model=seen.model, size=seen.size)
                 self._models_size += seen.size - before.size
                 self._silent = None
@@ -554,6 +553,8 @@ class SpanTurns(TurnTracker):
             for call in turn.calls
             if call.name == tool.name and (call.result is None or call.raised)
         ]
+        # OpenInference 2.6, OpenAI Agents SDK 0.20: the model calls `transfer_to_billing`, and the
+        # span is "handoff to billing".
         if not called and tool.name.startswith(_HAND_OFF_SPANS):
             called = [call for call in self._open_calls() if call.result is None]
         named = [call for call in called if span.end >= call.turn.since]
@@ -566,8 +567,9 @@ class SpanTurns(TurnTracker):
                 return exact[0]
             if any(call.id == tool.id for call in self._all_calls()):
                 return None
-            # Some frameworks have ids of their own, which no model gave: then name and arguments
-            # decide. The id of a call that is known here excludes all others.
+            # Google's ADK (2.13) gives tools' spans its own ids ("adk-" and a UUID), while the
+            # model's span has the model's: then name and arguments decide. The id of a call that is
+            # known here excludes all others.
             named = [call for call in named if call.result is None]
             called = [call for call in called if call.result is None]
         if not named:
@@ -576,12 +578,15 @@ class SpanTurns(TurnTracker):
                 for call in called
                 if _elsewhere(call, span) and call.turn.since - span.end <= MAX_SKEW
             ]
-        # What raised may be tried again, by the framework, under the same choice of the model.
+        # What raised may be tried again under the same choice of the model, each time with a span:
+        # LangChain's ToolRetryMiddleware does so.
         waiting = [call for call in named if call.result is None]
         for candidates in (waiting, named):
             for call in candidates:
                 if same_arguments(call.arguments, tool.arguments):
                     return call
+        # OpenInference for smolagents (0.1.43) and OpenLLMetry's decorators (0.62) show without an
+        # id how a tool's function was called (`args`, `kwargs`): the name decides.
         return waiting[0] if waiting and tool.id is None else None
 
     def _overlaps_unchosen(self, span: SpanData) -> bool:
@@ -611,7 +616,6 @@ class SpanTurns(TurnTracker):
         """A new turn, which is issued now.
 
         Args:
-            calls: its calls.
             since: when it was chosen, in nanoseconds.
             clock: the clock of that time.
             ends: whether it is over, too.
@@ -629,7 +633,9 @@ class SpanTurns(TurnTracker):
     def _observe_ended(self, turn: SpanTurn) -> None:
         """Observe a turn that has ended.
 
-        A call that raised may be tried again, and another span may show a result that is missing.
+        A call that raised may be tried again (see `_chosen`), and another span may show a result
+        that is missing: AutoGen's own `execute_tool` (0.7.5) has none, and ends inside that of
+        OpenInference, which has it.
         """
         for call in turn.calls:  # at every step
             result = call.result

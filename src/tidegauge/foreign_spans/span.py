@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.events import ABSENT, CallResult
 from tidegauge.runs.turn_calls import ChosenCall
 from tidegauge.values.attributes import exact_text
@@ -34,10 +34,6 @@ class SpanData(NamedTuple):
     """A span that has ended.
 
     Args:
-        trace_id: its trace.
-        span_id: its id.
-        parent_id: id of its parent; ``None``, it has none.
-        name: its name.
         scope: name of the instrumentation that made it.
         attributes: its attributes; JSON texts or structures, as they came.
         start: nanoseconds since the epoch.
@@ -90,9 +86,6 @@ class RunInfo(NamedTuple):
     """What any span may show of the run that it belongs to; ``None``: not known.
 
     Args:
-        agent: name of the agent.
-        conversation: id of the conversation or thread.
-        task: the task, in words.
         labels: labels that the user gave, by the names of ``tidegauge.run()``'s arguments.
     """
 
@@ -119,7 +112,6 @@ class AgentSpan(NamedTuple):
     """An agent, a chain or a workflow.
 
     Args:
-        info: of its run.
         sure: it says that it is an agent, and not less.
         asked: how its input ends; absent, not captured.
         answered: how its output ends; absent, not captured.
@@ -137,12 +129,9 @@ class ModelSpan(NamedTuple):
     """A model call.
 
     Args:
-        info: of its run.
         calls: the tool calls that it chose; ``None``, the span does not show them.
         tokens: tokens of both directions together; ``None``, not known.
         answers: (id of a call, its result) at the end of what the model was shown.
-        model: name of the model.
-        failed: whether the call failed.
         parts: the tokens apart, where they were read in another process.
     """
 
@@ -159,11 +148,8 @@ class ToolSpan(NamedTuple):
     """A tool call that has ended.
 
     Args:
-        info: of its run.
-        name: the tool's name.
         arguments: its arguments; absent, not captured.
         id: the model's id of the call.
-        result: what it returned.
         raised: whether it raised, and so may be tried again.
     """
 
@@ -180,8 +166,6 @@ class Announcement(NamedTuple):
 
     Args:
         span_id: id of the agent's span.
-        parent_id: id of its parent; ``None``, it has none.
-        name: its name.
         agent: name of the agent; ``None``, not known yet.
     """
 
@@ -221,11 +205,7 @@ _INT_BITS: Final = 64
 
 
 class LiveAttributes:
-    """The attributes of a span that is still open, as plain data.
-
-    Args:
-        span: it.
-    """
+    """The attributes of a span that is still open, as plain data."""
 
     __slots__ = ("_span",)
 
@@ -242,7 +222,6 @@ def plain_attributes(attributes: Mapping[str, Any] | None, *, count: bool = True
     """Attributes without those that OpenTelemetry does not allow.
 
     Args:
-        attributes: as a span has them.
         count: whether those that are left out are counted.
 
     >>> plain_attributes({"a": 1, "b": ("x", {"y": None}), "c": object()})

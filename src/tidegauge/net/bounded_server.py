@@ -24,9 +24,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Typ
 
 import h11
 
-from tidegauge.net.head import RejectedRequestError, read_head
-from tidegauge.net.hosts import AllowedHosts
-from tidegauge.net.listener import Listener, Tls
+from tidegauge.net.head import RejectedRequestError, malformed, read_head
+from tidegauge.net.listener import AllowedHosts, Listener, Tls
 from tidegauge.safety.guard import internal_errors
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ class Request(NamedTuple):
     def check_no_body(self) -> None:
         """Reject a request with a body."""
         if self.has_body:
-            raise _malformed("send no body")
+            raise malformed("send no body")
 
 
 class Response(NamedTuple):
@@ -419,7 +418,7 @@ class BoundedHandler(BaseRequestHandler, ABC):
             if room < 0 or framed < 0:
                 raise _too_large(most)
             if chunks > _MAX_CHUNKS:
-                raise _malformed(f"more than {_MAX_CHUNKS} chunks")
+                raise malformed(f"more than {_MAX_CHUNKS} chunks")
 
     def _send(self, response: Response) -> bool:
         """Send a response; returns whether the connection can serve another request."""
@@ -448,10 +447,6 @@ class BoundedHandler(BaseRequestHandler, ABC):
             return
         self.request.shutdown(socket.SHUT_WR)
         self._timed.drain(_LINGER_SECONDS)
-
-
-def _malformed(message: str) -> RejectedRequestError:
-    return RejectedRequestError(HTTPStatus.BAD_REQUEST, message)
 
 
 def _too_large(most: int) -> RejectedRequestError:

@@ -75,7 +75,7 @@ def read_head(reader: BufferedReader[Any]) -> list[bytes]:
         if not lines:
             _check_first(line)
         elif line != b"\r\n" and not _HEADER.fullmatch(line):
-            raise _malformed("a line is not a header that ends in CRLF")
+            raise malformed("a line is not a header that ends in CRLF")
         lines.append(line)
     _check_framing(lines)
     return lines
@@ -84,13 +84,13 @@ def read_head(reader: BufferedReader[Any]) -> list[bytes]:
 def _check_first(line: bytes) -> None:
     found = _FIRST.fullmatch(line)
     if found is None:
-        raise _malformed("the first line is not an HTTP/1.1 request line")
+        raise malformed("the first line is not an HTTP/1.1 request line")
     if found[2] not in (b"1.0", b"1.1"):
         raise RejectedRequestError(
             HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.1 is supported"
         )
     if not found[1].startswith(b"/"):
-        raise _malformed("the request target is not a path")
+        raise malformed("the request target is not a path")
 
 
 def _check_framing(lines: Sequence[bytes]) -> None:
@@ -100,20 +100,21 @@ def _check_framing(lines: Sequence[bytes]) -> None:
         name, _, value = line.lower().partition(b":")
         if name in (b"content-length", b"transfer-encoding", b"host"):
             if name in given:
-                raise _malformed(f"more than one {name.decode()}")
+                raise malformed(f"more than one {name.decode()}")
             given[name] = value.strip()
     length = given.get(b"content-length", b"0")
     if not length.isdigit():
-        raise _malformed("content-length is not a number")
+        raise malformed("content-length is not a number")
     if b"transfer-encoding" not in given:
         return
     if b"content-length" in given:
-        raise _malformed("both content-length and transfer-encoding")
+        raise malformed("both content-length and transfer-encoding")
     if lines[0].endswith(b"1.0\r\n"):
-        raise _malformed("transfer-encoding in HTTP/1.0")
+        raise malformed("transfer-encoding in HTTP/1.0")
 
 
-def _malformed(message: str) -> RejectedRequestError:
+def malformed(message: str) -> RejectedRequestError:
+    """The error to raise for a request that HTTP/1.1 forbids."""
     return RejectedRequestError(HTTPStatus.BAD_REQUEST, message)
 
 

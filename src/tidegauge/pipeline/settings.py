@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from tidegauge import settings as kinds
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import ToolDeclaration
-from tidegauge.net.hosts import AllowedHosts
+from tidegauge.net.listener import AllowedHosts
 from tidegauge.policies import Breaker, Budget, Guard, Policy, Rule, read_policy, with_guard
 from tidegauge.policies.prices import ModelPrice
 from tidegauge.settings import (

@@ -17,7 +17,7 @@ from tidegauge.catalog import RUNBOOKS, MetricDefinition
 from tidegauge.errors import ConfigurationError
 from tidegauge.events import RunObserver
 from tidegauge.exporters.reading import Exporter, More, Reader
-from tidegauge.net.hosts import is_loopback
+from tidegauge.net.listener import is_loopback
 from tidegauge.pipeline.engine_sink import EngineSink
 from tidegauge.pipeline.process_end import ProcessEnd
 from tidegauge.pipeline.settings import KINDS, FilePath, RunStorePlace, Settings

@@ -23,9 +23,15 @@ from tidegauge.policies.live_policy import LivePolicy, RunPolicy, advise
 from tidegauge.policies.policy import Policy
 from tidegauge.policies.policy_file import PolicyFile, read_policy, run_mark, write_policy
 from tidegauge.policies.rule import DEFAULT_RULES, Guard, Rule, guard_rules, parse_rules, with_guard
-from tidegauge.policies.scores import SCORES, Score, score_named, score_of
 from tidegauge.policies.shift import Crossings
-from tidegauge.policies.thresholds import Threshold, Thresholds
+from tidegauge.policies.thresholds import (
+    SCORES,
+    Score,
+    Threshold,
+    Thresholds,
+    score_named,
+    score_of,
+)
 from tidegauge.policies.trace import RunTrace, TraceSink
 from tidegauge.streaming_metrics.stagnation import STAGNATION_WEIGHTS
 

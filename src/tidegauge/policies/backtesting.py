@@ -83,11 +83,6 @@ class BootstrapMean(NamedTuple):
     """A mean over the draws, with its 95% bootstrap interval.
 
     Where runs share a task, whole tasks are resampled.
-
-    Attributes:
-        value: the mean.
-        low: lower end of the interval.
-        high: upper end.
     """
 
     value: float
@@ -99,9 +94,6 @@ class BacktestRow(NamedTuple):
     """What one score's threshold did to one group of runs. ``None``: there was nothing to measure.
 
     Attributes:
-        task_group: the group's task group.
-        agent: its agent.
-        score: which score.
         runs: runs whose success is known.
         good: those that succeeded.
         good_stopped: share of the good test runs that were stopped.
@@ -148,13 +140,10 @@ class BacktestSummary(NamedTuple):
     """The plain means of a score over the groups that are large enough.
 
     Attributes:
-        score: which score.
         good_stopped: mean share of successful runs stopped.
         steps_saved: mean share of steps saved.
-        groups: how many groups.
         good_stopped_of_task_groups: mean over task groups, each with the mean of its groups.
         steps_saved_of_task_groups: the same of steps saved.
-        task_groups: how many task groups.
         oracle: mean over the groups of what an oracle saves, see :class:`BacktestRow`.
         net: mean net effect per run, over the groups that have one.
         priced_groups: how many have.
@@ -205,7 +194,6 @@ def backtest(
     Args:
         traces: runs; those whose success is unknown are ignored.
         scores: names of scores that the traces follow.
-        guarantee: the bound on successful runs that are stopped.
         calibration_runs: number of successful runs per threshold; with ``by_task``, of tasks that
             have one.
         repeats: how often they are drawn.

@@ -31,9 +31,8 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from tidegauge.errors import ConfigurationError
 from tidegauge.policies.rule import PolicyAction
-from tidegauge.policies.scores import Score, score_named
 from tidegauge.policies.shift import spread
-from tidegauge.policies.thresholds import Threshold
+from tidegauge.policies.thresholds import Score, Threshold, score_named
 from tidegauge.policies.trace import RunTrace
 
 By: TypeAlias = Literal["agent", "task_group"]
@@ -167,7 +166,6 @@ class CalibratedGroup(NamedTuple):
     Attributes:
         agent: its agent; ``None``, any.
         task_group: its task group; ``None``, any.
-        score: which score.
         runs: number of successful runs that the threshold was learned from.
         tasks: number of their tasks; without ``by_task``, of the runs.
         could_be_ended: number of successful runs that are left out, because a policy could end
@@ -211,8 +209,6 @@ def calibrate(
     Args:
         traces: runs; those that failed, or whose success is unknown, are ignored, and so are those
             that a calibrated threshold could end when they were recorded.
-        score: which score, or its name.
-        guarantee: the bound on successful runs that exceed the threshold.
         by: the labels that distinguish groups; without any, all runs are one group.
         by_task: whether runs of one task may be alike; a run without a task is one by itself.
         action: the action when a run exceeds it.

@@ -32,7 +32,6 @@ class GuardedCall(NamedTuple):
     """A call as guards see it.
 
     Attributes:
-        name: name of the tool.
         arguments: its arguments as text.
         result: its result as text; ``None``, not observed.
         error: whether it failed; ``None``, not known.
@@ -53,7 +52,6 @@ class ForeignGuard(NamedTuple):
     """A guard of another project.
 
     Attributes:
-        name: its name in reports.
         read: one number for each call, from the calls up to it.
         at_issue: whether it decides before the call runs, without its result.
         calibrated: whether its threshold is learned from successful runs; else it stops at 1.
@@ -219,7 +217,6 @@ def loopbrake_score(
     """A score of LoopBrake: its signal, added up over the calls, of which older ones fade.
 
     Args:
-        calls: the calls of a run.
         name: ``fuzzy``, ``stale``, ``errors``, ``mean``, ``max`` or ``loop``.
         fading: how much of the score is left after a call (its ``lam``).
 

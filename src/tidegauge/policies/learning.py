@@ -68,11 +68,6 @@ class Example(NamedTuple):
     """A recorded run, by the features at each of its actions.
 
     Attributes:
-        run: its id.
-        agent: its agent.
-        task_group: its task group.
-        task: its task; ``None``, not known.
-        success: whether it succeeded.
         moments: its features, one for each action.
     """
 
@@ -156,14 +151,11 @@ class FeatureTable:
     """The features of many runs as arrays, made once.
 
     Attributes:
-        examples: the runs.
         numbers: the features, by moment and feature.
         words: a sparse matrix, by moment and bucket: those of the task, of the action and of the
             result, each with a length of 1.
         run: index of each moment's run.
         step: number of its step, from 1.
-        failed: whether each run failed.
-        steps: how many steps each run has.
     """
 
     def __init__(self, examples: Sequence[Example]) -> None:
@@ -286,10 +278,8 @@ class LearnedGroup(NamedTuple):
     """What was learned of a task group, or of one of its agents.
 
     Attributes:
-        task_group: the task group.
         agent: the agent; ``None``, the others.
         runs: runs of the agent that it was learned from; without an agent, of all.
-        failed: how many of them failed.
         left: successful runs of it that are left to calibrate on.
         weights: the weights; ``None``, too few runs: the score is the stagnation.
     """

@@ -107,8 +107,6 @@ class PolicyFile(NamedTuple):
     """The contents of a policy's file.
 
     Attributes:
-        rules: rules that people set.
-        thresholds: thresholds that were learned.
         holdout: share of the runs in which thresholds are only observed.
         calibrated: when the thresholds were learned, seconds since the epoch; ``None``, unknown.
         calibrated_on: marks of the runs they were learned from, see :func:`run_mark`.

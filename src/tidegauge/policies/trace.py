@@ -28,7 +28,7 @@ from tidegauge.events import (
 )
 from tidegauge.policies.foreign_guards import FOREIGN_GUARDS, ForeignGuard, GuardedCall
 from tidegauge.policies.policy import Policy
-from tidegauge.policies.scores import Score, score_named
+from tidegauge.policies.thresholds import Score, score_named
 from tidegauge.streaming_metrics.packed_runs import PackedEngine
 
 RULES: Final = "rules"
@@ -41,9 +41,7 @@ class Crossing(NamedTuple):
     """A moment at which a run's score was higher than ever before in it.
 
     Attributes:
-        value: the score.
         steps: steps taken up to then, without a step that was issued and not observed.
-        tokens: tokens spent up to then; ``None``, not reported.
         seconds: seconds that its steps took; ``None``, not reported.
     """
 
@@ -57,17 +55,10 @@ class RunTrace:
     """How the scores of one run rose.
 
     Attributes:
-        run: its id.
-        agent: its agent.
-        task_group: its task group.
         success: whether it succeeded; ``None``, not known or not ended.
         finished: whether its end was recorded.
-        steps: how many steps it took.
-        tokens: tokens that it spent; ``None``, not reported.
         seconds: seconds that its steps took; ``None``, not reported.
         onset: steps taken at the onset of its first loop, streak or failed rounds; ``None``, none.
-        task: its task; ``None``, not known.
-        model: the name of its model; ``None``, not known.
         policy: the calibrated thresholds that applied to it when it was recorded; ``None``, none.
         rises: the moments at which each score rose, by its name; under :data:`RULES`, the moment
             at which a rule first held; under the name of a guard of another project, its numbers.
@@ -182,9 +173,6 @@ class TraceSink:
         rules: a policy whose rules are traced as well, whatever their action.
         guards: names of guards of other projects to trace, see
             :data:`~tidegauge.policies.foreign_guards.FOREIGN_GUARDS`.
-
-    Attributes:
-        engine: measures the runs, as in a live process.
 
     Raises:
         ConfigurationError: there is no such score.

@@ -34,7 +34,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from itertools import count
 from typing import Any, Final
 
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.foreign_spans.convention_reader import OUR_SCOPE, may_enclose_run
 from tidegauge.foreign_spans.dedupe import SeenModel
 from tidegauge.foreign_spans.external_run import (
@@ -151,7 +151,6 @@ class ArrivedSpans(Grouping):
         """What is known of a trace, for :meth:`load`. Not across traces.
 
         Args:
-            trace_id: the trace.
             span_ids: the ids of its spans that have arrived or are awaited.
             run_ids: the ids of its open runs.
         """
@@ -219,7 +218,6 @@ class ArrivedSpans(Grouping):
         """Fill in the node of a span that has ended, and join it to the span around it.
 
         Args:
-            span: the span.
             parents: ids of the parents of the spans of its trace that have arrived, by id.
             waiting: ids of those that were not emitted yet: nothing else is known of them.
 
@@ -269,7 +267,9 @@ class ArrivedSpans(Grouping):
                 node.parent.beside, node.parent.joined = node.beside, node.joined
                 awaited = parent_id
                 break
-            parent_id = parents[parent_id]  # it has ended before its child
+            # It has ended before its child, by a moment: steps and tools of the Vercel AI SDK 7,
+            # and requests of LiteLLM's proxy.
+            parent_id = parents[parent_id]
         if node.run is not None:
             self._climb(node, node.run)
         return node, run, awaited
@@ -399,7 +399,6 @@ class ArrivedSpans(Grouping):
 
         Args:
             model: a model call that shows what it chose, if anything.
-            span_id: the span's id.
         """
         node = self._nodes.get((model.trace_id, span_id))
         call = self._nodes.get((model.trace_id, model.span_id))
@@ -587,8 +586,6 @@ def _decide(
         run: the run that the call is in, or that a span around it is assumed to be in.
         others: what is at work in the trace, and may be around the call.
         inner: the spans between the call and the run, innermost first.
-        span: the call's.
-        call: what it shows.
 
     Returns:
         That span, if there is one, and whether the call must wait for it. If not, it is decided
@@ -633,7 +630,10 @@ def _decide(
 
 
 def _is_named(run: ExternalRun, inner: list[Node], call: ModelSpan | ToolSpan) -> bool:
-    """Whether a call names another agent than that of its run, and no known span shows that one."""
+    """Whether a call names another agent than that of its run, and no known span shows that one.
+
+    OpenInference (0.1.80) and OpenLLMetry (0.62) have the name of LangChain's agent on each call.
+    """
     name = call.info.agent
     if name is None or name == run.agent:
         return False
@@ -707,7 +707,8 @@ def _is_beside(others: list[ExternalRun | Node], unknown: Node, span: SpanData) 
     """Whether a span is inside no other: all others have chosen tools while it was at work.
 
     A run waits for what it is around, and ends after it. So it chooses no tools while a span
-    inside it is at work.
+    inside it is at work. Agents are at work beside each other in a graph of Strands (1.62), and in
+    tools that the OpenAI Agents SDK (0.20) runs in parallel.
     """
     since = unknown.since
     if since is not None and others and not unknown.beside:

@@ -16,7 +16,7 @@ from math import inf
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.foreign_spans.agent_names import AgentNames
 from tidegauge.foreign_spans.convention_reader import MARKER_ATTRIBUTES, OUR_SCOPE, read_span
 from tidegauge.foreign_spans.external_run import ExternalRun, RunDefaults
@@ -98,7 +98,6 @@ class Assembly:
 
     Args:
         defaults: attributes of runs whose spans do not give them.
-        limits: how much is held, and for how long.
         across_traces: whether a call that is in two traces joins them to one run, and spans of one
             host are emitted in one order; without, no trace depends on another.
         on_forgotten: called with the id of each trace that is no longer held.
@@ -213,7 +212,6 @@ class Assembly:
         """What is held of a trace as plain data, for :meth:`load`; not across traces.
 
         Args:
-            trace_id: the trace.
             run_ids: the ids of its open runs.
 
         Raises:
@@ -260,11 +258,8 @@ class Assembly:
         What has only been quiet is read when it is needed, by :meth:`wake`, or before it would end.
 
         Args:
-            trace_id: the trace.
             oldest: when the part of it was seen that is idle for longest; ``None``: some of its
                 spans wait for the allowed lateness.
-            spans: number of its spans.
-            runs: number of its open runs.
             orphaned: whether the outermost known span of a run has ended, but not its parent.
             parts: gives the rest of what :meth:`saved` has returned.
 

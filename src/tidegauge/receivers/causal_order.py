@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Final, NamedTuple, Protocol
 
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.foreign_spans.convention_reader import read_span
 from tidegauge.foreign_spans.dedupe import MAX_SKEW, same_arguments
 from tidegauge.foreign_spans.span import ModelSpan, SpanData, ToolSpan, clock_of
@@ -153,9 +153,10 @@ class _Causes:
     def _chosen_before(self, span: SpanData) -> list[SpanData]:
         """The tool calls, by their ids, that were chosen before this model call began.
 
-        For models whose spans do not show the answers that they were given. A tool around the call
-        is none of them, though its clock may say so: with an agent of another service in a tool,
-        the outer call would be counted twice.
+        For models whose spans do not show the answers that they were given, as OpenInference shows
+        smolagents (0.1.43) and AutoGen (0.1.22), and OpenLIT (1.45) LangGraph. A tool around the
+        call is none of them, though its clock may say so: with an agent of another service in a
+        tool, the outer call would be counted twice.
         """
         found = []
         around = {span.span_id, *self._around(span)}
@@ -182,7 +183,11 @@ class _Causes:
         )
 
     def _ended_with(self, model: SpanData, tool: SpanData) -> list[SpanData]:
-        """The spans around a model call alone, that ended before the tool call that it chose."""
+        """The spans around a model call alone, that ended before the tool call that it chose.
+
+        As the node ``model`` of LangChain's agents (1.4 and 1.5, of OpenInference 0.1.80 and of
+        LangSmith 0.15).
+        """
         around_tool = {tool.span_id, *self._around(tool)}
         limit = min(
             tool.end + _SMALL_SKEW, self._next_end.get(model.span_id, tool.end + _SMALL_SKEW)

@@ -31,7 +31,7 @@ from opentelemetry.proto.resource.v1 import resource_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, TracesData
 
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.errors import TidegaugeError
 from tidegauge.events import made
 from tidegauge.foreign_spans.convention_reader import (
@@ -126,7 +126,6 @@ class Reading:
     """What is read of one request: how many elements may be, and how much memory they take.
 
     Args:
-        limits: how much of any request is read.
         size: bytes of the request.
     """
 
@@ -156,7 +155,6 @@ class Reading:
         """The memory, about, of the span of these bytes and of what was read since the last one.
 
         Args:
-            encoded: its bytes.
             start: where its texts begin.
         """
         elements, self._kept = self._elements - self._kept, self._elements

@@ -65,9 +65,6 @@ class GrpcServer:
     seconds. After a minute a connection is asked to
     reconnect, and ten seconds later it is closed.
 
-    Attributes:
-        url: URL of the server.
-
     Raises:
         OSError: the server cannot listen on the address.
     """

@@ -13,7 +13,7 @@ from opentelemetry._logs import NoOpLogger
 from opentelemetry.trace import NoOpTracer
 
 from tidegauge import catalog
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.events import GO_ON, Answer, Decision, Outcome, RunEnded, RunStarted, Step
 from tidegauge.foreign_spans.convention_reader import (
     OUR_SCOPE,
@@ -68,7 +68,6 @@ class InspectedSpan(NamedTuple):
     """A span as it was read.
 
     Args:
-        span: it.
         depth: how many spans of the trace are around it.
         convention: name of the convention by which it is read; ``None``, by none.
         notes: what it is, its run and steps, or why it has none.
@@ -139,7 +138,6 @@ def inspect_spans(spans: Iterable[SpanData], noise: Noise | None = None) -> list
     """How these spans are read, as if they had arrived in the order of their ends.
 
     Args:
-        spans: the spans.
         noise: the kinds of known noise that are left out before a step is compared.
 
     >>> inspect_spans([SpanData(1, 2, None, "GET /", "web", {}, 0, 1)])[0].spans[0].notes

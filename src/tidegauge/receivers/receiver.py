@@ -22,10 +22,9 @@ from tidegauge.foreign_spans.span import SpanData
 from tidegauge.net.listener import Listener, Tls
 from tidegauge.receivers.assembly import ASSEMBLY_LIMITS, Assembly, AssemblyLimits
 from tidegauge.receivers.decoding import READ_LIMITS, ReadLimits
-from tidegauge.receivers.forwarding import Forwarder
+from tidegauge.receivers.forwarding import Forwarder, Forwarding
 from tidegauge.receivers.http_server import HttpServer
 from tidegauge.receivers.request_handler import RequestHandler, SpanConsumer
-from tidegauge.receivers.senders import Forwarding
 from tidegauge.safety.guard import guarded
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ class ReceiverSettings:
     Args:
         grpc: listener for OTLP over gRPC; ``None``: off.
         http: listener for OTLP over HTTP; ``None``: off.
-        tls: files of TLS for both.
         token: bearer token that senders must send.
         defaults: attributes of runs whose spans do not give them.
         queued_spans: limit of the waiting spans.
@@ -63,7 +61,6 @@ class Receiver:
     """Receives from its construction until :meth:`stop`.
 
     Args:
-        settings: the settings.
         spans: takes the spans, and is closed with the receiver; ``None``: the receiver assembles
             runs from them, which go to the configured recorder.
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.catalog import MetricDefinition
 from tidegauge.foreign_spans.span import SpanData
 from tidegauge.net.head import BearerToken
@@ -145,13 +145,10 @@ class RequestHandler:
 
     Args:
         spans: takes the spans.
-        limits: how much of a request is read.
         token: bearer token that senders must send; ``None``: they need none.
-        forwarder: forwards the accepted requests.
 
     Attributes:
         received: number of accepted spans.
-        memory: what the requests of all connections hold while they are received.
         rejected: number of rejected spans and events by reason; a malformed or unauthorized request
             counts as one.
     """

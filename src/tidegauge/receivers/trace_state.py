@@ -18,7 +18,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.foreign_spans.external_run import MAX_DEPTH, ExternalRun
 from tidegauge.foreign_spans.span import (
     AgentSpan,
@@ -392,13 +392,7 @@ class OpenTrace:
         return self.chosen_bytes - before
 
     def end_run(self, run: ExternalRun, root: SpanData, reading: KnownSpan | None) -> None:
-        """The root of a run is emitted: the run was around others, or another is around it.
-
-        Args:
-            run: the run.
-            root: its root.
-            reading: what that is.
-        """
+        """The root of a run is emitted: the run was around others, or another is around it."""
         if self.parentless:
             run.earlier += self.parentless.take(
                 root.span_id,
@@ -421,8 +415,6 @@ class SleepingTrace(NamedTuple):
 
     Args:
         parts: gives its plain data.
-        spans: number of its spans.
-        runs: number of its open runs.
         ends: when the first part of it ends, if nothing comes until then.
     """
 
@@ -434,10 +426,6 @@ class SleepingTrace(NamedTuple):
 
 class SleepingTraces:
     """Traces that are not read yet; after :meth:`in_order`, the one that ends next is first.
-
-    Attributes:
-        spans: number of their spans.
-        runs: number of their open runs.
 
     >>> sleeping = SleepingTraces()
     >>> for trace_id, ends in ((1, 9.0), (2, 3.0)):

@@ -50,7 +50,6 @@ class ContentEncoder:
         digest: converts a digest to the form that may leave the process.
         plain: whether to write contents in plain, after the tools' keys. A function of the user's
             that normalises is applied, too, as no replay has it; known noise stays.
-        normaliser: the normaliser of the engine.
 
     >>> shown = ContentEncoder(bytes.hex, plain=True)
     >>> shown.content("a text"), shown.identity((3, 4))

@@ -46,7 +46,6 @@ class Fault(NamedTuple):
     Attributes:
         source: the file's name.
         line: the line's number, counted from 1.
-        reason: what is wrong.
         skipped: whether the line was skipped; else it was used despite the fault.
     """
 
@@ -106,9 +105,6 @@ class Replay:
             recorded one.
         observers: get each event after the sink.
         on_fault: receives every fault; an exception that it raises ends the replay.
-
-    Attributes:
-        skipped_lines: number of skipped lines.
     """
 
     def __init__(

@@ -46,7 +46,6 @@ class LineWriter:
         max_waiting_bytes: limit of their bytes; more are dropped and counted.
 
     Attributes:
-        written: lines written.
         dropped: lines lost, by reason: ``queue_full``, ``write_failed`` or ``closed``.
 
     Raises:

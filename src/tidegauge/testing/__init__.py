@@ -88,7 +88,6 @@ class Capture:
     """A configured pipeline whose spans and events stay in memory.
 
     Attributes:
-        pipeline: the pipeline.
         tracer_provider: for other spans that are captured, such as the application's.
     """
 

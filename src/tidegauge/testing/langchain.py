@@ -22,7 +22,6 @@ class RepeatingChatModel(BaseChatModel):
     """Chooses the same tool call in every turn, and answers after some of them.
 
     Args:
-        tool: the name of the tool.
         arguments: of each call.
         calls: how many results of tools it waits for before it answers.
         answer: its last message.

@@ -77,7 +77,6 @@ class LookupTask(NamedTuple):
         station: name of the station to start from.
         path: names of the links that lead from the station's page to the fact.
         fact: the fact's name.
-        answer: the right answer.
     """
 
     id: str

@@ -211,7 +211,6 @@ class Walk:
         sight: the last observation, in words.
         known: the known neighbors of each seen cell.
         unseen: cells seen from a neighbor and not entered, oldest first.
-        found: tasks that were found, and where.
         achieved: tasks that were achieved.
         moves: moves so far, including blocked ones.
 

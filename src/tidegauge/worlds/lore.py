@@ -55,7 +55,6 @@ class LoreTask:
         question: what the agent is asked.
         pages: the pages, by id.
         needed: ids of the pages that the answer follows from.
-        answer: the right answer.
         operations: operations the task was grown by.
         height: pages on the longest chain of dependent pages, the first one not counted.
     """

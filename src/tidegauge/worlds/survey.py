@@ -24,10 +24,7 @@ class MeasuredAttempt:
     """Feeds the steps of an attempt to the metric classes, without a pipeline.
 
     Attributes:
-        steps: steps so far.
         t_max: its budget; ``None``, it has none.
-        loops: the loops of the run.
-        failed_rounds: its failed rounds.
         exploration: its exploration and exploitation errors, stale score and leads.
 
     >>> from tidegauge.worlds.grid import GridWorld
@@ -85,7 +82,6 @@ class SurveyRow(NamedTuple):
 
     Attributes:
         world: ``grid``, ``documents`` or ``code``.
-        agent: name of the agent.
         steps: steps, on average.
         success: share of the runs that succeeded.
         exploration_error: errors / steps that required exploring, over all runs.

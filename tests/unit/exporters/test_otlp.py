@@ -16,8 +16,7 @@ import tidegauge
 from support.otlp_metrics import meet_everything, scraped
 from tidegauge.catalog import SPANS_LATE
 from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
-from tidegauge.exporters.otlp import OtlpExporter
-from tidegauge.exporters.otlp.exporter import otlp_name, otlp_unit
+from tidegauge.exporters.otlp import OtlpExporter, otlp_name, otlp_unit
 from tidegauge.exporters.reading import Reader
 from tidegauge.safety.guard import internal_errors
 from tidegauge.streaming_metrics import Engine
@@ -224,7 +223,7 @@ class TestHistograms:
     def test_a_fault_costs_the_histograms_and_not_the_rest(self, monkeypatch):
         kept = Kept()
         provider = self.pushed(engine_with(1), kept)
-        monkeypatch.setattr("tidegauge.exporters.otlp.exporter._exemplars", lambda *_: 1 // 0)
+        monkeypatch.setattr("tidegauge.exporters.otlp._exemplars", lambda *_: 1 // 0)
         provider.force_flush()
         assert "tidegauge_steps" in kept.sent[0]
         assert "tidegauge_step_duration_seconds" not in kept.sent[0]

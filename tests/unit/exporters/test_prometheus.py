@@ -42,7 +42,7 @@ from tidegauge.events import (
     ToolDeclaration,
 )
 from tidegauge.exporters.prometheus import TidegaugeCollector
-from tidegauge.exporters.prometheus.text import write_text
+from tidegauge.exporters.prometheus.collector import write_text
 from tidegauge.exporters.reading import MAX_LABEL, MAX_RUNS, Reader, read_families
 from tidegauge.safety.guard import internal_errors
 from tidegauge.streaming_metrics import Engine

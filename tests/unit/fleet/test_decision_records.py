@@ -5,8 +5,8 @@ from __future__ import annotations
 import orjson
 import pytest
 
+from tidegauge.fleet.fleet_messages import MessageError
 from tidegauge.fleet.kafka_records import MAX_DECISION_BYTES, DecisionRecord, read_decision
-from tidegauge.fleet.message_json import MessageError
 
 STOP = {
     "type": "decision",

@@ -8,9 +8,9 @@ import pytest
 from support.fleet_log import spans_message, spans_of
 from support.wire_runs import WireRun
 from tidegauge.events import Outcome, RunEnded, RunStarted
+from tidegauge.fleet.client import MAX_ID_BYTES
+from tidegauge.fleet.fleet_messages import MessageError
 from tidegauge.fleet.kafka_records import read_message
-from tidegauge.fleet.message_json import MessageError
-from tidegauge.fleet.transport import MAX_ID_BYTES
 from tidegauge.recordings.step_events import OpenStep, RecordedStep
 
 STEP = {"type": "step", "run": "r", "action": "go"}

@@ -21,8 +21,8 @@ from support.fleet_log import (
     spans_of,
 )
 from support.wire_runs import WireRun
+from tidegauge.fleet.fleet_messages import MessageError
 from tidegauge.fleet.kafka_records import CLOCK_KEY, load_changelog_record, marker_key
-from tidegauge.fleet.message_json import MessageError
 from tidegauge.receivers.assembly import AssemblyLimits
 
 IDLE = LIMITS.idle_seconds

@@ -10,7 +10,7 @@ from support.fleet_log import LIMITS, Produced, Sent, WorkerHere, nothing_config
 from support.log_events import STEPS, logs_request, records, spans_request
 from support.log_events import spans as agent_spans
 from tidegauge import catalog
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.foreign_spans.span import SpanData
 from tidegauge.receivers.decoding import decode_logs_protobuf, decode_protobuf
 

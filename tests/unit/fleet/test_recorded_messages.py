@@ -14,8 +14,7 @@ from support.examples import examples
 from support.framework_spans import load, with_canaries
 from support.span_files import flat_spans, otlp_spans
 from support.span_orders import arriving
-from tidegauge.fleet.span_decoding import decode_spans
-from tidegauge.fleet.span_encoding import encode_spans
+from tidegauge.fleet.fleet_messages import decode_spans, encode_spans
 from tidegauge.recordings import ContentEncoder
 
 FILES = (

@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 from tidegauge import testing
 from tidegauge.errors import TidegaugeError
 from tidegauge.events import ABSENT, Call, ModelUsage
-from tidegauge.fleet.message_json import MessageError
-from tidegauge.fleet.span_decoding import decode_spans
-from tidegauge.fleet.span_encoding import encode_spans
+from tidegauge.fleet.fleet_messages import MessageError, decode_spans, encode_spans
 from tidegauge.foreign_spans.convention_reader import may_enclose_run, read_span
 from tidegauge.foreign_spans.dedupe import same_arguments
 from tidegauge.foreign_spans.json_values import error_type, failure_text, labels

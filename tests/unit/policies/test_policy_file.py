@@ -28,7 +28,7 @@ from tidegauge.policies import (
     policy_file,
     read_policy,
     run_mark,
-    scores,
+    thresholds,
     write_policy,
 )
 from tidegauge.streaming_metrics.registry import SIGNALS
@@ -256,7 +256,9 @@ def test_a_line_of_a_score_that_is_reckoned_in_another_way_is_outdated(
     broken: Any, monkeypatch: Any
 ) -> None:
     text = write_policy(PolicyFile(thresholds=(Threshold("steps", 3),)))
-    monkeypatch.setattr(scores, "SCORES", {**SCORES, "steps": replace(SCORES["steps"], version=2)})
+    monkeypatch.setattr(
+        thresholds, "SCORES", {**SCORES, "steps": replace(SCORES["steps"], version=2)}
+    )
     assert (
         broken(text)
         == "score_version of steps is 1, but this tidegauge computes version 2; calibrate again"

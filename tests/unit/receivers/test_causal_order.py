@@ -10,7 +10,7 @@ import pytest
 from support.other_spans import Listener
 from support.span_orders import arriving
 from tidegauge import catalog, testing
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.foreign_spans.span import SpanData
 from tidegauge.receivers.assembly import Assembly
 from tidegauge.receivers.causal_order import in_causal_order

@@ -11,7 +11,7 @@ import pytest
 from support.other_spans import Listener
 from support.span_orders import arriving
 from tidegauge import catalog, testing
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.foreign_spans.grouping import Grouping
 from tidegauge.foreign_spans.span import SpanData
 from tidegauge.receivers.assembly import Assembly

@@ -17,9 +17,8 @@ import pytest
 from support.certificates import Authority
 from tidegauge.errors import ConfigurationError
 from tidegauge.net.listener import Listener, Tls
-from tidegauge.receivers.forwarding import Forwarder
+from tidegauge.receivers.forwarding import Forwarder, Forwarding, RejectedError, _as_protobuf
 from tidegauge.receivers.receiver import Receiver, ReceiverSettings
-from tidegauge.receivers.senders import Forwarding, RejectedError, _as_protobuf
 
 
 class Endpoint:

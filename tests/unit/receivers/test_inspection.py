@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.foreign_spans.span import SpanData
 from tidegauge.receivers.decoding import MalformedRequestError
 from tidegauge.receivers.inspection import InspectedTrace, decode_file, inspect_spans

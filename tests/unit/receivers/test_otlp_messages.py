@@ -6,8 +6,8 @@ import pytest
 
 from support.fleet_log import DIGESTS, spans_message, spans_of
 from support.wire_runs import WireRun, request
+from tidegauge.fleet.fleet_messages import MessageError
 from tidegauge.fleet.gateway import from_otlp
-from tidegauge.fleet.message_json import MessageError
 
 RUN = WireRun(3)
 KEY = RUN.trace_id.hex().encode()

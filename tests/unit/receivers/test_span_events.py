@@ -15,10 +15,9 @@ from support.log_events import LOOP, STEPS, TRACE, as_json, logs_request, record
 from support.log_events import spans as agent_spans
 from support.other_spans import Listener
 from tidegauge import catalog, testing
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.events import CallResult
-from tidegauge.fleet.span_decoding import decode_spans
-from tidegauge.fleet.span_encoding import encode_spans
+from tidegauge.fleet.fleet_messages import decode_spans, encode_spans
 from tidegauge.foreign_spans.convention_reader import read_span
 from tidegauge.foreign_spans.conventions.genai import event_span
 from tidegauge.foreign_spans.span import AgentSpan, ModelSpan, SpanData

@@ -35,15 +35,10 @@ class Judgement:
     """The score of one competency of one run, or the reason why there is none.
 
     Attributes:
-        run: id of the run.
-        competency: the judged competency.
         score: 1 to 4; ``None``: not applicable or not judged.
         applicable: whether the competency applies to the run; ``None``: not judged.
-        reason: the judge's reason.
         steps: the steps on which it is based.
-        judge: name of the judge.
         rubric_version: version of the question.
-        model: name of the model.
         left_out_steps: (first, last) of each range of steps that the judge did not see.
         shortened_steps: number of steps that the judge saw with shortened contents.
         error: why it was not judged: kind, colon, detail; ``None``: it was judged.

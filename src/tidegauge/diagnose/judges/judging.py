@@ -109,7 +109,6 @@ class Judging:
     :class:`~tidegauge.diagnose.judges.model_client.ModelClient`.
 
     Attributes:
-        judges: the judges.
         model: name of the model.
         dropped: runs that were not judged, by reason: ``queue_full`` or ``closed``.
 
@@ -332,7 +331,6 @@ class Estimate:
     Each question counts once. An invalid answer costs another question of about the same length.
 
     Attributes:
-        runs: number of runs.
         questions: prompts to send.
         known_questions: questions that were answered before.
         not_judged: questions that are not asked because there is nothing to judge.

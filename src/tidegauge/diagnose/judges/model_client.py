@@ -42,7 +42,6 @@ class Usage:
     """The usage of a model, as reported by it.
 
     Attributes:
-        answers: number of answers.
         unreported: answers that reported no tokens.
         input_tokens: reported tokens of the questions.
         output_tokens: reported tokens of the answers.

@@ -49,7 +49,6 @@ class Page:
     """Serves ``/`` and ``/page/...``; every other path goes to another application.
 
     Args:
-        event_log: the event_log of the engine.
         digest: converts digests to the form that may be shown.
         trace_url: address of the page of a trace, with ``{trace_id}`` in it.
         prices: $ per million tokens, by model.

@@ -10,8 +10,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from tidegauge.catalog import RUNBOOKS
-from tidegauge.exporters.page.overview import Fleet, main_trouble_of, read_fleet, since_of
-from tidegauge.exporters.page.runs import Digest, Showing, read_ended, read_row, read_run
+from tidegauge.exporters.page.runs import (
+    Digest,
+    Fleet,
+    Showing,
+    main_trouble_of,
+    read_ended,
+    read_fleet,
+    read_row,
+    read_run,
+    since_of,
+)
 from tidegauge.exporters.reading import MAX_LABEL, label_value
 from tidegauge.safety.critical import here, reset_after_fork
 from tidegauge.streaming_metrics.engine import Engine
@@ -75,13 +84,6 @@ class LiveReading:
     clients together; rows and the selected run are read for every poll.
 
     Args:
-        engine: the engine.
-        event_log: the event_log of the engine.
-        digest: converts digests to the form that may be shown.
-        trace_url: address of the page of a trace, with ``{trace_id}`` in it.
-        prices: $ per million tokens, by model.
-        runbooks: address of the folder of runbooks.
-        clock: seconds.
         cpu_clock: CPU seconds of this thread, because waiting for locks costs agents nothing.
 
     >>> from tidegauge.events import RunStarted

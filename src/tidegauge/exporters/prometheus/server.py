@@ -16,12 +16,10 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import choose_encoder
 
-from tidegauge.exporters.prometheus.collector import TidegaugeCollector
-from tidegauge.exporters.prometheus.text import write_text
+from tidegauge.exporters.prometheus.collector import TidegaugeCollector, write_text
 from tidegauge.exporters.reading import Reader
 from tidegauge.net.bounded_server import BoundedHandler, BoundedServer, Request, Response
-from tidegauge.net.hosts import is_any_address
-from tidegauge.net.listener import FilePath, Listener, Tls
+from tidegauge.net.listener import FilePath, Listener, Tls, is_any_address
 from tidegauge.safety.critical import reset_after_fork
 from tidegauge.safety.guard import guarded, log
 
@@ -147,7 +145,7 @@ class MetricsServer:
         probes: further paths, each with a check: 200 if it is true, else 503.
         page: the live page, served at ``/``; without it, ``/`` serves the metrics, too.
         allowed_hosts: host names to accept in addition to those that
-            :class:`~tidegauge.net.hosts.AllowedHosts` always allows.
+            :class:`~tidegauge.net.listener.AllowedHosts` always allows.
         targets: folder of files for ``file_sd_configs``, where Prometheus finds the server. It
             serves also if its file cannot be written.
 
@@ -282,11 +280,7 @@ def _environ(request: Request) -> WSGIEnvironment:
 
 
 def asgi_app(reader: Reader) -> ASGIApplication:
-    """The metrics as an ASGI application to mount into yours, which must check ``Host``.
-
-    Args:
-        reader: reads the metrics.
-    """
+    """The metrics as an ASGI application to mount into yours, which must check ``Host``."""
     otherwise = make_asgi_app(_registry(reader))
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
@@ -310,9 +304,6 @@ def wsgi_app(reader: Reader) -> WSGIApplication:
     It answers a plain scrape by itself, and leaves the rest (filters, other methods) to
     prometheus_client. Not compressed: that would cost the agent's process more than writing the
     text does.
-
-    Args:
-        reader: reads the metrics.
     """
     otherwise: WSGIApplication = make_wsgi_app(_registry(reader))
 

@@ -10,8 +10,7 @@ from typing import Final
 
 from tidegauge.events import ABSENT
 from tidegauge.foreign_spans.chat_messages import answers_in, calls_in, messages, task_in
-from tidegauge.foreign_spans.conventions import genai
-from tidegauge.foreign_spans.conventions.convention import Convention
+from tidegauge.foreign_spans.conventions import Convention, genai
 from tidegauge.foreign_spans.json_values import (
     control_flow,
     integer,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidegauge.foreign_spans.conventions.convention import Convention
+from tidegauge.foreign_spans.conventions import Convention
 from tidegauge.foreign_spans.json_values import text
 from tidegauge.foreign_spans.span import Announcement, Attributes, SpanData
 

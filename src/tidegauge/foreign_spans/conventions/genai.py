@@ -16,7 +16,7 @@ from tidegauge.foreign_spans.chat_messages import (
     messages,
     task_in,
 )
-from tidegauge.foreign_spans.conventions.convention import Convention
+from tidegauge.foreign_spans.conventions import Convention
 from tidegauge.foreign_spans.json_values import (
     LABEL_KEYS,
     control_flow,
@@ -195,10 +195,8 @@ def event_span(
     """An event that came apart from its span, which is read as a span with this event alone.
 
     Args:
-        name: of the event.
         ids: of the trace and the span.
         details: attributes of the event.
-        scope: name of the instrumentation that made it.
         time: nanoseconds since the epoch.
         size: bytes of memory that it takes, about.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tidegauge.foreign_spans.chat_messages import answers_in, calls_in, messages, task_in
-from tidegauge.foreign_spans.conventions.convention import Convention
+from tidegauge.foreign_spans.conventions import Convention
 from tidegauge.foreign_spans.json_values import (
     integer,
     mapping,

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from tidegauge.events import ABSENT
 from tidegauge.foreign_spans.chat_messages import answers_in, calls_in, messages, task_in
-from tidegauge.foreign_spans.conventions.convention import Convention
+from tidegauge.foreign_spans.conventions import Convention
 from tidegauge.foreign_spans.conventions.genai import tool_result
 from tidegauge.foreign_spans.json_values import (
     control_flow,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tidegauge.events import ABSENT, CallResult
 from tidegauge.foreign_spans.chat_messages import answers_in, calls_in, messages
-from tidegauge.foreign_spans.conventions.convention import Convention
+from tidegauge.foreign_spans.conventions import Convention
 from tidegauge.foreign_spans.conventions.genai import tool_result
 from tidegauge.foreign_spans.json_values import (
     HUMAN,

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tidegauge.events import ABSENT
-from tidegauge.foreign_spans.conventions import genai
-from tidegauge.foreign_spans.conventions.convention import Convention
+from tidegauge.foreign_spans.conventions import Convention, genai
 from tidegauge.foreign_spans.json_values import (
     control_flow,
     labels,

@@ -24,8 +24,7 @@ from tidegauge.instrumentation.extractors.contents import (
 )
 from tidegauge.instrumentation.extractors.files import Files
 from tidegauge.instrumentation.extractors.shell import changes_files, runs_tests
-from tidegauge.instrumentation.extractors.shell_output import printed
-from tidegauge.instrumentation.extractors.tests_passed import share_passed
+from tidegauge.instrumentation.extractors.shell_output import printed, share_passed
 from tidegauge.instrumentation.extractors.todo_list import LIST_NAMES, TodoList
 from tidegauge.runs.extraction import Observation
 from tidegauge.values.safe_reading import text_digest
@@ -119,10 +118,6 @@ _TODO_LIST: Final = TodoList()
 
 def _in_one_form(call: Call, given: Arguments) -> tuple[Call, Arguments]:
     """The call with its command as ``command``, its patch as ``path`` and ``content``.
-
-    Args:
-        call: the call.
-        given: its arguments.
 
     Returns:
         The call, and its arguments as :func:`arguments_of` reads them.

@@ -168,7 +168,6 @@ def links_in(text: str, *, relative: bool = True) -> Iterator[str]:
     """The targets of a text's links: of HTML, Markdown and page snapshots, then plain URLs.
 
     Args:
-        text: what to look through.
         relative: whether to give targets that are not whole URLs.
 
     >>> list(links_in('<a href="/cart?a=1&amp;b=2">Cart</a>, [help](help.html) or http://b.example.'))

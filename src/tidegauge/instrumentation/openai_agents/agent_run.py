@@ -33,9 +33,7 @@ class AgentRun:
 
     Attributes:
         root: id of the span that it is.
-        recorded: takes its steps and spans.
         traced: whether spans are made for its calls: they are recorded, or their time is.
-        turns: tracks its turns and their calls.
         models: spans of its open model calls, by the ids of the SDK's spans.
         asked: span of the model call that a hook opened, until a span of the SDK's takes it.
         hooked: our hooks take part in it: they report what the model answered.

@@ -9,7 +9,7 @@ from langchain_core.messages import ToolMessage
 
 from tidegauge.events import Call, CallResult
 from tidegauge.instrumentation.extractors import Files
-from tidegauge.instrumentation.extractors.paths import (
+from tidegauge.instrumentation.extractors.files import (
     listed_paths,
     looks_listed,
     normalised_path,

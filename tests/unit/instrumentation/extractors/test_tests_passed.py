@@ -9,7 +9,7 @@ import pytest
 from tidegauge.events import Call, CallResult
 from tidegauge.instrumentation.extractors import CodingAgent
 from tidegauge.instrumentation.extractors.shell import changes_files, runs_tests
-from tidegauge.instrumentation.extractors.tests_passed import share_passed
+from tidegauge.instrumentation.extractors.shell_output import share_passed
 
 PRINTED = {
     "pytest": ("=========== 1 failed, 3 passed, 2 skipped, 1 warning in 0.12s ===========", 3 / 4),

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidegauge.fleet.span_decoding import decode_spans
-from tidegauge.fleet.span_encoding import encode_spans
+from tidegauge.fleet.fleet_messages import decode_spans, encode_spans
 from tidegauge.foreign_spans.convention_reader import may_enclose_run, read_span
 from tidegauge.foreign_spans.span import Announcement, SpanData
 from tidegauge.recordings import ContentEncoder

@@ -18,7 +18,7 @@ from tidegauge.foreign_spans.convention_reader import (
     content_hint,
     looks_like_agent,
 )
-from tidegauge.foreign_spans.conventions.convention import Convention
+from tidegauge.foreign_spans.conventions import Convention
 
 ROOT: Final = Path(__file__).parents[4]
 BEGIN: Final = "# What follows is written from the conventions, by test_convention_facts.py.\n"

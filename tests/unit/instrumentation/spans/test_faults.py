@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import ReadableSpan
 
 from tidegauge import catalog, testing
-from tidegauge._span_faults import SpanFaults, span_faults
+from tidegauge._span_counts import SpanFaults, span_faults
 from tidegauge.exporters.reading import read_families
 from tidegauge.foreign_spans.grouping import Grouping
 from tidegauge.foreign_spans.span import SpanData

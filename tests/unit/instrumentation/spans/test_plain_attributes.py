@@ -11,7 +11,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from tidegauge import testing
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.catalog import REPAIRED_SPANS
 from tidegauge.events import ABSENT
 from tidegauge.foreign_spans.dedupe import same_arguments

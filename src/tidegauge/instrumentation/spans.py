@@ -1,4 +1,8 @@
-"""The span processor: from the spans of others, as the SDK shows them, to runs and steps."""
+"""Spans of other instrumentations: OpenTelemetry GenAI, OpenInference, OpenLLMetry and others.
+
+>>> from tidegauge.instrumentation.spans import TidegaugeSpanProcessor
+>>> processor = TidegaugeSpanProcessor(task_group="docs")  # provider.add_span_processor(processor)
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import SpanContext, StatusCode
 
-from tidegauge._span_faults import span_faults
+from tidegauge._span_counts import span_faults
 from tidegauge.errors import ConfigurationError, RunStopped
 from tidegauge.events import GO_ON, Decision
 from tidegauge.foreign_spans.convention_reader import convention_of, looks_like_agent

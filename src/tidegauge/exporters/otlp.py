@@ -1,4 +1,9 @@
-"""The OTLP exporter: the catalog as observable instruments of a provider of metrics."""
+"""OTLP: the catalog's metrics, pushed through the OpenTelemetry metrics SDK.
+
+:class:`OtlpExporter` shows an engine in a provider of metrics as observable instruments.
+:class:`HistogramExporter` adds its histograms, for which OpenTelemetry has no observable
+instrument, to what an exporter sends.
+"""
 
 from __future__ import annotations
 
@@ -220,7 +225,6 @@ class OtlpExporter:
         """Show the catalog in a provider; the last exporter of a provider replaces the others.
 
         Args:
-            provider: collects the metrics.
             histograms: whether to observe histograms, too, as three series each.
         """
         _instruments[:] = [one for one in _instruments if one[0]() is not None]
@@ -236,12 +240,7 @@ class OtlpExporter:
         return HistogramExporter(exporter, self.rows)
 
     def rows(self, instrument: str, metric: MetricDefinition) -> Iterable[Row]:
-        """The series of a metric.
-
-        Args:
-            instrument: name of the instrument that is read.
-            metric: its metric.
-        """
+        """The series of a metric."""
         reader = self._reader
         if reader is None:
             return ()
@@ -257,7 +256,6 @@ class _Instruments:
     """The instruments of one provider, created once.
 
     Args:
-        meter: creates the instruments.
         histograms: whether to observe histograms, too, as the three series that Prometheus has of
             each (``_bucket`` by ``le``, ``_sum``, ``_count``).
 

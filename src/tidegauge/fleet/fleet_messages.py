@@ -1,15 +1,14 @@
-"""Writes messages of type ``spans``: the spans of one trace that came in one request.
+"""The messages of a fleet: JSON with a version. What cannot be read is rejected.
 
-A message is a JSON object::
+A message of type ``spans`` has the spans of one trace that came in one request::
 
     {"type": "spans", "version": 1, "run": "<32 hexadecimal digits>", "spans": [...]}
 
 ``run`` is the id of the trace, and the message's key. Readers ignore unknown keys, so that later
-releases can add some without another version.
+releases can add some without another version. A span with ``"event": true`` is an event that came
+apart from its span, with what it says of that span.
 
-With ``"event": true`` it is no span, but what an event that came apart from its span says of it.
-
-A span is written as it was read at the gateway. Of its attributes, only the marker attributes are
+A span is written as the gateway has read it. Of its attributes, only the marker attributes are
 written, which say what kind of span it is. Ids, names, labels, numbers and times are written as
 they are; contents (arguments, results, tasks, failures) in the form that a content encoder gives
 them.
@@ -18,12 +17,14 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import orjson
 
+from tidegauge import fields
+from tidegauge.errors import TidegaugeError
 from tidegauge.events import ABSENT, Call, CallResult
-from tidegauge.fleet.message_json import VERSION
+from tidegauge.fields import FieldError, Fields
 from tidegauge.foreign_spans.convention_reader import (
     CONTENT_MARKERS,
     MARKER_ATTRIBUTES,
@@ -35,7 +36,9 @@ from tidegauge.foreign_spans.span import (
     AgentSpan,
     Announcement,
     Attributes,
+    KnownSpan,
     ModelSpan,
+    ReadSpan,
     RunInfo,
     SpanData,
     ToolSpan,
@@ -43,6 +46,58 @@ from tidegauge.foreign_spans.span import (
 )
 from tidegauge.foreign_spans.usage import parts_of
 from tidegauge.recordings.encoding import ContentEncoder
+from tidegauge.runs.turn_calls import ChosenCall
+from tidegauge.values.exact_json import bounded_json
+
+Reason: TypeAlias = Literal["malformed", "version", "key", "invalid"]
+
+VERSION: Final = 1
+"""Of all messages that this release writes and reads."""
+
+_MAX_DETAIL: Final = 200
+
+
+class MessageError(TidegaugeError, ValueError):
+    """A message that cannot be read.
+
+    Attributes:
+        reason: ``malformed``: it is not JSON, or not such a message; ``version``: it has another
+            version; ``key``: its key is not its run's id; ``invalid``: a field is wrong.
+        detail: what is wrong, in one line.
+    """
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        self.reason = reason
+        self.detail = one_line(detail)
+        super().__init__(f"{reason}: {self.detail}")
+
+
+def one_line(text: str) -> str:
+    r"""The beginning of a text, in one line.
+
+    >>> one_line("a\n  b")
+    'a b'
+    """
+    return " ".join(text[:_MAX_DETAIL].split())
+
+
+def json_object(value: bytes | None) -> dict[str, Any]:
+    """A message's value as a JSON object."""
+    try:
+        data = bounded_json(value or b"")
+    except ValueError as error:
+        raise MessageError("malformed", f"not valid JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise MessageError("malformed", "not a JSON object")
+    return data
+
+
+def check_version(version: object) -> None:
+    """Reject every version but :data:`VERSION`."""
+    if isinstance(version, bool) or version != VERSION:
+        given = str(version) if type(version) is int else f"of type {type(version).__name__}"
+        raise MessageError("version", f"version {given} is not supported; use {VERSION}")
+
 
 TYPE: Final = "spans"
 
@@ -270,3 +325,158 @@ def _writable(value: Any) -> Any:
     if isinstance(value, Sequence):
         return [_writable(item) for item in value]
     return value
+
+
+_MOST: Final = (1 << 64) - 1
+_NOTHING: Final[Attributes] = {}
+_OTHERS: Final[Attributes] = {"": None}
+"""Attributes of a span without a marker attribute."""
+
+
+def decode_spans(data: Fields, size: int = 0) -> list[SpanData]:
+    """The spans of a message, ready for the assembly.
+
+    Args:
+        size: size of the message in bytes, which is divided among its spans.
+
+    Raises:
+        MessageError: the message cannot be read.
+
+    >>> decode_spans({"type": "spans", "version": 2})
+    Traceback (most recent call last):
+        ...
+    tidegauge.fleet.fleet_messages.MessageError: version: version 2 is not supported; use 1
+    """
+    if not isinstance(data, Mapping) or data.get("type") != TYPE:
+        raise MessageError("malformed", "not a message of spans")
+    check_version(data.get("version"))
+    try:
+        trace_id = fields.identifier(data, "run", 32)
+        spans = fields.objects(data, "spans")
+        each = size // max(1, len(spans))
+        return [_read_span(trace_id, span, each) for span in spans]
+    except FieldError as error:
+        raise MessageError("invalid", str(error)) from None
+
+
+def _read_span(trace_id: int, span: Fields, size: int) -> SpanData:
+    failed = _flag(span, "failed")
+    return SpanData(
+        trace_id,
+        fields.identifier(span, "id", 16),
+        None if span.get("parent") is None else fields.identifier(span, "parent", 16),
+        fields.text(span, "name"),
+        fields.text(span, "scope"),
+        _read_attributes(span),
+        fields.required_whole(span, "start", _MOST),
+        fields.required_whole(span, "end", _MOST),
+        failed,
+        resource=_read_labels(span, "resource"),
+        remote=_flag(span, "remote"),
+        size=size,
+        read=ReadSpan(
+            _read_kind(span),
+            fields.text_or_none(span, "error") if failed else None,
+            fields.text_or_none(span, "failure") if failed else None,
+        ),
+        event=_flag(span, "event"),
+    )
+
+
+def _read_attributes(span: Fields) -> Attributes:
+    if "attributes" not in span:
+        return _NOTHING
+    attributes = fields.mapping(span, "attributes")
+    found = {
+        name: fields.text_or_none(attributes, name)
+        for name in attributes.keys() & MARKER_ATTRIBUTES
+    }
+    return found or _OTHERS
+
+
+def _read_kind(span: Fields) -> KnownSpan | None:
+    kinds = [name for name in ("agent", "announcement", "model", "tool") if name in span]
+    if not kinds:
+        return None
+    if len(kinds) > 1:
+        raise MessageError("invalid", f"a span must not be {' and '.join(kinds)} at once")
+    about, inside = _read_about(span), fields.mapping(span, kinds[0])
+    if kinds == ["announcement"]:
+        return _read_announcement(inside)
+    if kinds == ["agent"]:
+        asked, answered = (inside.get(name, ABSENT) for name in ("asked", "answered"))
+        sure, early = _flag(inside, "sure"), _flag(inside, "early")
+        return AgentSpan(about, sure, asked, answered, early)
+    return _read_model(about, inside) if kinds == ["model"] else _read_tool(about, inside)
+
+
+def _read_announcement(inside: Fields) -> Announcement:
+    return Announcement(
+        fields.identifier(inside, "id", 16),
+        None if inside.get("parent") is None else fields.identifier(inside, "parent", 16),
+        fields.text(inside, "name"),
+        fields.text_or_none(inside, "agent"),
+    )
+
+
+def _read_about(span: Fields) -> RunInfo:
+    about = fields.mapping(span, "about")
+    return RunInfo(
+        fields.text_or_none(about, "agent"),
+        fields.text_or_none(about, "conversation"),
+        fields.text_or_none(about, "task"),
+        _read_labels(about, "labels"),
+    )
+
+
+def _read_model(about: RunInfo, model: Fields) -> ModelSpan:
+    calls, answers = None, []
+    if model.get("calls") is not None:
+        calls = tuple([ChosenCall(*_read_call(call)) for call in fields.objects(model, "calls")])
+    if model.get("answers") is not None:
+        answers = fields.objects(model, "answers")
+    return ModelSpan(
+        about,
+        calls,
+        None if model.get("tokens") is None else fields.required_whole(model, "tokens", _MOST),
+        tuple([(fields.text(answer, "id"), _read_result(answer)) for answer in answers]),
+        fields.text_or_none(model, "name"),
+        _flag(model, "failed"),
+        _read_parts(model),
+    )
+
+
+def _read_parts(model: Fields) -> tuple[int | None, ...]:
+    """The tokens apart; empty, they are not known."""
+    parts = model.get("parts")
+    if not isinstance(parts, list) or len(parts) != PARTS:
+        return ()
+    return tuple([fields.whole({"parts": one}, "parts", most=_MOST) for one in parts])
+
+
+def _read_tool(about: RunInfo, call: Fields) -> ToolSpan:
+    return ToolSpan(about, *_read_call(call), _read_result(call), _flag(call, "raised"))
+
+
+def _read_call(call: Fields) -> tuple[str, Any, str | None]:
+    return (
+        fields.text(call, "name"),
+        call.get("arguments", ABSENT),
+        fields.text_or_none(call, "id"),
+    )
+
+
+def _read_result(call: Fields) -> CallResult:
+    error = None if call.get("error") is None else _flag(call, "error")
+    return CallResult(call.get("outcome", ABSENT), error)
+
+
+def _flag(data: Fields, name: str) -> bool:
+    """True or false; absent is false."""
+    return fields.flag(data, name) or False
+
+
+def _read_labels(data: Fields, name: str) -> dict[str, str]:
+    """An object whose values are strings; absent is an empty one."""
+    values = fields.mapping(data, name)
+    return {key: fields.text(values, key, name) for key in values}
