@@ -44,7 +44,7 @@ from tidegauge.foreign_spans.span import (
     ToolSpan,
     clock_of,
 )
-from tidegauge.foreign_spans.usage import parts_of
+from tidegauge.foreign_spans.usage import PARTS, parts_of
 from tidegauge.recordings.encoding import ContentEncoder
 from tidegauge.runs.turn_calls import ChosenCall
 from tidegauge.values.exact_json import bounded_json
