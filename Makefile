@@ -43,10 +43,10 @@ help:
 	@echo "make docs    the documentation as a site, in build/site"
 	@echo "make docs-serve  the same on http://127.0.0.1:8000, built again when a page changes"
 	@echo "make bench   what tidegauge costs, as ratios with their targets"
-	@echo "make bench-peers  the same for other tracers, in a separate environment"
+	@echo "make bench-peers  the same for other tracers, in a separate environment, into docs/performance.md"
 	@echo "make bench-guards  the preset beside other guards, in a separate environment: docs/compared.md"
 	@echo "make evidence  what the preset stops in recorded runs: DATA=FOLDER"
-	@echo "make bench-instructions  both in instructions (valgrind), which other load does not change"
+	@echo "make bench-instructions  costs in instructions (valgrind), which other load does not change, into the docs"
 	@echo "make soak    tidegauge serve at half its speed, then under traffic without end: is its memory bounded?"
 	@echo "make dashboards  generate Grafana dashboards and Prometheus rules from the catalog"
 	@echo "make dashboards-types  check them against Grafana's schema (npm)"
@@ -228,8 +228,8 @@ bench-peers: $(PEERS_READY)
 bench-guards: $(GUARDS_READY)
 	@TIDEGAUGE_DATA=$(DATA) $(GUARDS_VENV)/bin/python -W ignore -m benchmarks.guards $(ARGS)
 
-bench-instructions: $(PEERS_READY)
-	@$(PEERS_VENV)/bin/python -m benchmarks.peers.instructions $(ARGS)
+bench-instructions: $(READY)
+	@$(BIN)/python -m benchmarks.peers.instructions $(or $(ARGS),--write)
 
 # TIDEGAUGE_DATA is the folder that tests read.
 DATA ?= $(or $(TIDEGAUGE_DATA),../shared/data)

@@ -15,8 +15,7 @@ from contextvars import copy_context
 from typing import Any, TypeAlias
 from uuid import uuid4
 
-import psutil
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
 
 import tidegauge
@@ -37,11 +36,13 @@ SLICES = 18
 SLICE = 500
 ROUNDS = 3
 
+__all__ = ["Advance", "engine_run", "langchain_run", "measure"]
+
 Advance: TypeAlias = Callable[[int], None]
 """Takes so many more steps of a run."""
 
 
-def _engine_run(cap: int = 10_000) -> Advance:
+def engine_run(cap: int = 10_000) -> Advance:
     """Through the engine, with everything that a step can report."""
     engine = Engine(clock=None, max_distinct=cap, max_period=cap)
     engine.run_started(RunStarted(run="r", place="p", exits=("e",), t_max=50))
@@ -81,16 +82,17 @@ def _decorated_run() -> Advance:
     return lambda steps: context.run(steps_of, steps)
 
 
-def _langchain_run() -> Advance:
+def langchain_run() -> Advance:
     """Through the hooks of the handler, as LangChain calls them in a round of one call."""
     numbers, root = itertools.count(1), uuid4()
+    history: list[BaseMessage] = []
     handler: Any = TidegaugeCallbackHandler(agent="benchmark")
     handler.on_chain_start({}, {"messages": []}, run_id=root)
 
     def advance(steps: int) -> None:
         for t in itertools.islice(numbers, steps):
             model, call, inputs = uuid4(), uuid4(), {"page": t}
-            handler.on_chat_model_start({}, [[]], run_id=model, parent_run_id=root)
+            handler.on_chat_model_start({}, [history], run_id=model, parent_run_id=root)
             chosen = {"name": "look", "args": inputs, "id": f"call-{t}"}
             message = AIMessage("", tool_calls=[chosen])
             response = LLMResult(generations=[[ChatGeneration(message=message)]])
@@ -103,7 +105,9 @@ def _langchain_run() -> Advance:
                 inputs=inputs,
                 tool_call_id=chosen["id"],
             )
-            handler.on_tool_end(f"page {t}", run_id=call)
+            found = ToolMessage(f"page {t}", tool_call_id=chosen["id"])
+            handler.on_tool_end(found, run_id=call)
+            history.extend((message, found))
 
     return advance
 
@@ -132,10 +136,10 @@ def _ways() -> list[Line]:
     """Growth past the caps, by the way in."""
     tidegauge.configure(serve_metrics=False)
     subjects: dict[str, Callable[[], Advance]] = {
-        "engine": _engine_run,
-        "engine, caps of 1,000": lambda: _engine_run(cap=1_000),
+        "engine": engine_run,
+        "engine, caps of 1,000": lambda: engine_run(cap=1_000),
         "decorated tool": _decorated_run,
-        "LangChain handler": _langchain_run,
+        "LangChain handler": langchain_run,
     }
     lines = []
     for name, make in subjects.items():
@@ -148,9 +152,11 @@ def _ways() -> list[Line]:
 
 def measure() -> list[Line]:
     """Time of a step and resident memory, late in a run against early in it."""
+    import psutil  # not where only runs are taken from here
+
     lines = _ways()
     gc.collect()
-    process, resident, late = psutil.Process(), {}, _engine_run()
+    process, resident, late = psutil.Process(), {}, engine_run()
     late(CAPPED_AT)
     for steps, more in ((CAPPED_AT, 0), (STEPS, STEPS - CAPPED_AT)):
         late(more)
@@ -160,7 +166,7 @@ def measure() -> list[Line]:
         *lines,
         Line(
             "a hostile run, engine: a step after 1,000,000 / one of the first 10,000",
-            _growth(late, _engine_run),
+            _growth(late, engine_run),
             "x",
             1.1,
         ),

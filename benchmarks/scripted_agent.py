@@ -1,4 +1,4 @@
-"""What handlers are measured on: a real agent with a scripted model, and the shortest handler.
+"""What is measured: a real agent with a scripted model, the shortest handler, a session of hooks.
 
 A step is one model call and one tool call of a ``create_agent`` agent. The *floor* opens and closes
 the four spans of such a step (two graph nodes, model call, tool call) and does nothing else.
@@ -6,6 +6,7 @@ the four spans of such a step (two graph nodes, model call, tool call) and does 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
@@ -21,7 +22,9 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import Span, Tracer, set_span_in_context
 
-__all__ = ["Discard", "Floor", "scripted_run"]
+from tidegauge.coding_agents.sessions import HookSessions
+
+__all__ = ["Discard", "Floor", "hook_run", "scripted_run"]
 
 
 class Discard(SpanExporter):
@@ -134,3 +137,28 @@ def scripted_run(
     return lambda: agent.invoke(
         {"messages": [("user", "look around")]}, {**config, "callbacks": handlers()}
     )
+
+
+def hook_run(steps: int, sessions: HookSessions) -> Callable[[], object]:
+    """A coding agent's session of so many steps, each with two hooks: around its tool call."""
+    payloads = [
+        json.dumps(
+            {
+                "session_id": f"session of {steps}",
+                "hook_event_name": event,
+                "tool_name": "Read",
+                "tool_use_id": f"toolu_{number}",
+                "tool_input": {"file_path": f"/repository/page{number}.md"},
+                "cwd": "/repository",
+                **({"tool_response": f"text {number}"} if event == "PostToolUse" else {}),
+            }
+        ).encode()
+        for number in range(steps)
+        for event in ("PreToolUse", "PostToolUse")
+    ]
+
+    def run() -> None:
+        for payload in payloads:
+            sessions.receive("claude", payload)
+
+    return run

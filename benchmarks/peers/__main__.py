@@ -2,16 +2,22 @@
 
 All subjects take turns, so that what else the machine does hits all alike. What is added to a step
 is the difference to the same round's step without; each number is the median of its rounds, and
-as a multiple of a yardstick that was measured in the same run.
+as a multiple of a yardstick that was measured in the same run. Beside processor time, which is
+noise on a shared machine, stand instructions, if valgrind is installed.
+
+If both kinds are measured, the results are written into ``measured.json`` and the docs.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import platform
+import shutil
 import statistics
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -19,12 +25,15 @@ from rich.table import Table
 
 from benchmarks.peers.decorators import DECORATORS
 from benchmarks.peers.handlers import HANDLERS
+from benchmarks.peers.instructions import Counts, count, where
+from benchmarks.peers.page import PEERS, write_page
 from benchmarks.peers.subject import Subject, Turn, take_turn
 
 FEW, STEPS, MANY = 10, 50, 200
 CALLS = 500
 
 Measured = dict[str, list[Turn]]
+Row = dict[str, Any]
 
 
 def main(arguments: list[str]) -> int:
@@ -37,11 +46,14 @@ def main(arguments: list[str]) -> int:
     if unknown := set(kinds) - {"handlers", "decorators"}:
         parser.error(f"unknown: {', '.join(unknown)}")
     rounds = max(options.rounds, 1)
+    counts = count(kinds, ours=False) if shutil.which("valgrind") else {}
+    tables = {kind: MAKE[kind](rounds, counts) for kind in kinds}
     console = Console(width=None if sys.stdout.isatty() else 120)
-    if "handlers" in kinds:
-        console.print(_handler_table(_measure(HANDLERS, (FEW, STEPS, MANY), rounds)))
-    if "decorators" in kinds:
-        console.print(_decorator_table(_measure(DECORATORS, (CALLS,), rounds)))
+    for kind, rows in tables.items():
+        console.print(_shown(kind, rows))
+    if len(tables) == len(MAKE) and counts:
+        PEERS.write_text(json.dumps({"with": where(), "tables": tables}, indent=2) + "\n")
+        write_page()
     return 0
 
 
@@ -75,53 +87,72 @@ def _fault(subject: Subject, turns: Measured) -> str | None:
     return next((turn.fault for turn in turns[subject.name] if turn.fault), None)
 
 
-def _handler_table(turns: Measured) -> Table:
-    without, yardstick = HANDLERS[0], HANDLERS[1]
-    table = Table(title=f"Added to an agent's step, {STEPS} steps a run, {_where()}")
-    table.add_column("")
-    for heading in ("µs", "x floor", f"{FEW} to {MANY} steps", "spans a step"):
-        table.add_column(heading, justify="right")
+def _handlers(rounds: int, counts: Counts) -> list[Row]:
+    turns = _measure(HANDLERS, (FEW, STEPS, MANY), rounds)
+    without, yardstick = HANDLERS[:2]
     floor = _added(turns, yardstick.name, without.name, STEPS)
-    for subject in HANDLERS:
-        if fault := _fault(subject, turns):
-            table.add_row(subject.label, "", "", "", "", f"[yellow]{fault}[/]")
-            continue
-        if subject is without:
-            bare = statistics.median(turn.seconds[STEPS] for turn in turns[subject.name])
-            table.add_row(subject.label, f"({bare * 1e6:,.0f} a step)", "", "", "")
-            continue
-        few, added, many = (
-            _added(turns, subject.name, without.name, steps) for steps in (FEW, STEPS, MANY)
-        )
-        table.add_row(
-            subject.label,
-            f"{added * 1e6:,.0f}",
-            f"{added / floor:.1f}",
-            f"{many / few:.1f} x" if few > 0 else "",
-            f"{statistics.median(turn.spans for turn in turns[subject.name]):.1f}",
-        )
-    return table
+    rows = []
+    for subject in HANDLERS[1:]:
+        row = _row(subject, turns, counts, yardstick)
+        if "fault" not in row:
+            few, added, many = (
+                _added(turns, subject.name, without.name, steps) for steps in (FEW, STEPS, MANY)
+            )
+            row |= {"µs": f"{added * 1e6:,.0f}", "time": f"{added / floor:.2g}"}
+            row["growth"] = f"{many / few:.1f}" if few > 0 else None
+        rows.append(row)
+    return rows
 
 
-def _decorator_table(turns: Measured) -> Table:
-    without, yardstick = DECORATORS[0], DECORATORS[1]
-    table = Table(title=f"A decorated call of a trivial function, {_where()}")
-    table.add_column("")
-    for heading in ("µs", "x bare span", "spans a call"):
-        table.add_column(heading, justify="right")
+def _decorators(rounds: int, counts: Counts) -> list[Row]:
+    turns = _measure(DECORATORS, (CALLS,), rounds)
+    without, yardstick = DECORATORS[:2]
     bare = _added(turns, yardstick.name, without.name, CALLS)
+    rows = []
     for subject in DECORATORS[1:]:
-        if fault := _fault(subject, turns):
-            table.add_row(subject.label, "", "", "", f"[yellow]{fault}[/]")
-            continue
-        added = _added(turns, subject.name, without.name, CALLS)
-        table.add_row(
-            subject.label,
-            f"{added * 1e6:,.1f}",
-            f"{added / bare:.1f}",
-            f"{statistics.median(turn.spans for turn in turns[subject.name]):.1f}",
-        )
+        row = _row(subject, turns, counts, yardstick)
+        if "fault" not in row:
+            added = _added(turns, subject.name, without.name, CALLS)
+            row |= {"µs": f"{added * 1e6:,.1f}", "time": f"{added / bare:.2g}"}
+        rows.append(row)
+    return rows
+
+
+MAKE = {"handlers": _handlers, "decorators": _decorators}
+
+
+def _row(subject: Subject, turns: Measured, counts: Counts, yardstick: Subject) -> Row:
+    row: Row = {"name": subject.label}
+    if fault := _fault(subject, turns):
+        return {**row, "fault": fault}
+    if subject.name in counts:
+        row["instructions"] = f"{counts[subject.name] / counts[yardstick.name]:.2g}"
+    row["spans"] = f"{statistics.median(turn.spans for turn in turns[subject.name]):.1f}"
+    return row
+
+
+def _shown(kind: str, rows: list[Row]) -> Table:
+    table = Table(title=f"{TITLES[kind]}, {_where()}")
+    table.add_column("")
+    for heading in HEADS.values():
+        table.add_column(heading, justify="right")
+    for row in rows:
+        fault = f"[yellow]{row['fault']}[/]" if "fault" in row else None
+        table.add_row(row["name"], *(row.get(key) or "" for key in HEADS), fault)
     return table
+
+
+TITLES = {
+    "handlers": f"Added to an agent's step, {STEPS} steps a run; x is the floor",
+    "decorators": "A decorated call of a trivial function; x is a bare span",
+}
+HEADS = {
+    "instructions": "x instructions",
+    "µs": "µs",
+    "time": "x time",
+    "growth": f"{FEW} to {MANY} steps, x",
+    "spans": "spans",
+}
 
 
 def _where() -> str:

@@ -1,162 +1,83 @@
-"""``make bench-instructions``: what a step costs in instructions, compared with peers.
+"""``make bench-instructions``: what things cost in instructions, as multiples of a yardstick.
 
 Times on a shared machine are noise; instructions repeat to a fraction of a percent. One process
-under valgrind's cachegrind imports everything, then forks for each subject and run length. The
-count of a child includes all that came before the fork, so the difference of two run lengths is
-the cost of the steps between them.
+under valgrind's cachegrind imports everything, then forks for each subject and run length. A child
+forks again when its run is ready: the count of that process, which ends at once, is what came
+before the run. What the longer of two runs counts beyond the shorter is the cost of the steps
+between them.
+
+The counts of tidegauge itself are in ``counted.json``, which ``--write`` rewrites together with
+``docs/performance.md``. A test counts again, and fails where a ratio to a yardstick has risen.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import importlib.metadata
 import json
 import logging
 import os
 import platform
+import random
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.peers.decorators import DECORATORS
-from benchmarks.peers.handlers import HANDLERS
-from benchmarks.peers.subject import Prepare, Subject
+from benchmarks.peers.marks import AIMS, IMPORTS, KINDS, Kind
+from benchmarks.peers.subject import Subject
 from benchmarks.scripted_agent import Discard
-from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
-from tidegauge.pipeline import EngineSink
-from tidegauge.policies import Policy
-from tidegauge.streaming_metrics import Engine
 
-_WARM_UP = 20
+__all__ = [
+    "COMMITTED",
+    "RISE",
+    "RISE_ELSEWHERE",
+    "Counts",
+    "count",
+    "differences",
+    "ratios",
+    "verdict",
+    "where",
+]
 
+COMMITTED: Final = Path(__file__).with_name("counted.json")
+_ROOT: Final = Path(__file__).parents[2]
+_VALGRIND: Final = (
+    "valgrind",
+    "--tool=cachegrind",
+    "--cache-sim=no",
+    "--cachegrind-out-file=/dev/null",
+)
+RISE: Final = 1.03
+"""A ratio may rise so far over the committed one: more than counts differ from time to time."""
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """Subjects that share a yardstick.
+RISE_ELSEWHERE: Final = 1.15
+"""The same with another Python or other releases of libraries."""
 
-    Args:
-        title: of their table.
-        subjects: the first is what the others are added to; the second, what they are divided by.
-        lengths: the two run lengths.
-        targets: the largest ratio that a subject is to have, by its name.
-        later: two run lengths between which a step must cost the same: then that is the ratio.
-    """
+_LIBRARIES: Final = (
+    "langchain",
+    "langchain-core",
+    "langgraph",
+    "opentelemetry-api",
+    "opentelemetry-sdk",
+    "orjson",
+    "protobuf",
+    "pydantic",
+    "xxhash",
+)
+"""Those that the counted code passes most of its time in, ours aside."""
 
-    title: str
-    subjects: tuple[Subject, ...]
-    lengths: tuple[int, int]
-    targets: dict[str, float]
-    later: tuple[int, ...] = ()
-
-
-def _engine(different: int | None) -> Subject:
-    """Steps through the engine and a policy: small arguments, a result of 200 characters."""
-
-    def arguments(t: int) -> object:
-        return {"id": t if different is None else t % different, "page": 1}
-
-    name = "every result new" if different is None else f"in a loop of {different}"
-    return _steps(f"metrics of a step, {name}", arguments, different)
-
-
-def _of_words(*, new: bool, repetition: bool) -> Subject:
-    """The same with arguments of twenty words: all of them new at each step, or one."""
-
-    def arguments(t: int) -> object:
-        words = [f"word{20 * t + n}" if new else f"word{n}" for n in range(18)]
-        return {"query": " ".join([*words, f"number{t}"])}
-
-    name = f"20 words in arguments, {'all' if new else 'one'} new"
-    return _steps(
-        f"{name}, with repetition" if repetition else name, arguments, repetition=repetition
-    )
-
-
-def _steps(
-    name: str,
-    arguments: Callable[[int], object],
-    different: int | None = None,
-    *,
-    repetition: bool = False,
-) -> Subject:
-    def prepare(steps: int) -> object:
-        events = []
-        for t in range(steps):
-            call = Call("read_document", arguments(t))
-            page = t if different is None else t % different
-            result = CallResult(f"{page:06d} " + "text " * 40, False)
-            events.append((Step(run="r", calls=(call,)), Outcome(run="r", results=(result,))))
-
-        def run() -> None:
-            sink = EngineSink(Engine(repetition=repetition), Policy())
-            sink.run_started(RunStarted(run="r", agent="a", task_group="g", t_max=50))
-            for step, outcome in events:
-                sink.step_issued(step)
-                sink.step_observed(outcome)
-
-        return run
-
-    @contextmanager
-    def setup(exporter: Discard) -> Iterator[Prepare]:
-        yield prepare  # type: ignore[misc]
-
-    return Subject(name, setup)
-
-
-@contextmanager
-def _nothing(exporter: Discard) -> Iterator[Prepare]:
-    yield lambda steps: lambda: None
-
-
-KINDS = {
-    "engine": _Kind(
-        "Metrics of a step, without spans",
-        (Subject("nothing", _nothing), _engine(None), _engine(3)),
-        (500, 2_500),
-        {},
-    ),
-    "repetition": _Kind(
-        "Metrics of a step, and the similarity of its action to those before",
-        (
-            Subject("nothing", _nothing),
-            _of_words(new=False, repetition=False),
-            _of_words(new=False, repetition=True),
-            _of_words(new=True, repetition=False),
-            _of_words(new=True, repetition=True),
-        ),
-        (500, 2_500),
-        {},
-    ),
-    "decorators": _Kind(
-        "A decorated call of a trivial function",
-        DECORATORS,
-        (200, 1_200),
-        {"tidegauge @tool, with all metrics": 1.8},
-    ),
-    "handlers": _Kind(
-        "Added to a step of a LangChain agent",
-        HANDLERS,
-        (20, 120),
-        {"tidegauge": 1.2, "tidegauge, metrics only": 0.5, "tidegauge, with contents": 2.0},
-    ),
-    "length": _Kind(
-        "Added to the 50th and the 500th step of a LangChain agent",
-        tuple([one for one in HANDLERS if one.package is None and "troubled" not in one.name]),
-        (30, 70),
-        {"tidegauge": 1.05, "tidegauge, with contents": 1.05, "tidegauge, metrics only": 1.05},
-        later=(480, 520),
-    ),
-}
+Counts = dict[str, float]
+"""Thousand instructions by subject."""
 
 
 def main(arguments: list[str]) -> int:
@@ -164,6 +85,9 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.peers.instructions", description=__doc__)
     parser.add_argument("kind", nargs="*", help=f"{', '.join(KINDS)}; default: all")
     parser.add_argument("--ours", action="store_true", help="leave other tracers out")
+    parser.add_argument(
+        "--write", action="store_true", help="all of ours, into counted.json and the docs"
+    )
     parser.add_argument("--in-valgrind", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
     if unknown := set(asked.kind) - set(KINDS):
@@ -174,91 +98,205 @@ def main(arguments: list[str]) -> int:
         return 0
     if shutil.which("valgrind") is None:
         parser.error("valgrind is missing; install it, for instance: apt-get install valgrind")
-    counted = _count(kinds, ours=asked.ours)
+    if asked.write and asked.kind:
+        parser.error("what is written is all of it: leave the kinds out")
+    with Console(stderr=True).status("counting; this takes minutes"):
+        counts = count(kinds, ours=asked.ours or asked.write)
     console = Console(width=None if sys.stdout.isatty() else 120)
     for kind in kinds:
-        console.print(_table(KINDS[kind], counted[kind]))
+        console.print(_table(KINDS[kind], counts))
+    if asked.write:
+        from benchmarks.peers.page import write_page
+
+        COMMITTED.write_text(json.dumps({"with": where(), "thousands": counts}, indent=2) + "\n")
+        write_page()
     return 0
+
+
+def count(kinds: Iterable[str] = tuple(KINDS), *, ours: bool = True) -> Counts:
+    """Count subjects: thousand instructions of a step of each, beyond the first of its kind.
+
+    The floor is always among them, and so are the imports if all kinds are asked for.
+    """
+    kinds = [*dict.fromkeys(("handlers", *kinds))] if "handlers" not in kinds else list(kinds)
+    with tempfile.TemporaryDirectory() as folder:
+        forked = _started(Path(folder), kinds, ours=ours)
+        imports = _imports(Path(folder)) if len(kinds) == len(KINDS) else {}
+        output, _ = forked.communicate()
+        if forked.returncode:
+            raise RuntimeError(f"valgrind ended with {forked.returncode}")
+        spent: dict[tuple[str, str], dict[int, int]] = {}
+        for line in output.splitlines():
+            if line.startswith("["):
+                kind, name, steps, child, before = json.loads(line)
+                run = _instructions(Path(folder), child) - _instructions(Path(folder), before)
+                of = spent.setdefault((kind, name), {})
+                of[steps] = min(run, of.get(steps, run))
+    counts: Counts = {}
+    for kind in kinds:
+        steps_of = {
+            one.name: _step(spent[kind, one.name]) / one.units
+            for one in KINDS[kind].subjects
+            if len(spent.get((kind, one.name), ())) == 2
+        }
+        bare = steps_of.pop(KINDS[kind].subjects[0].name)
+        counts |= {name: round((cost - bare) / 1_000, 2) for name, cost in steps_of.items()}
+    return {**counts, **imports}
+
+
+def where() -> dict[str, str]:
+    """What counts depend on, besides our code: the Python and the libraries."""
+    found = {
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "compiler": platform.python_compiler(),
+        "optimised": str(_is_optimised()),
+        "machine": platform.machine(),
+        "libc": " ".join(platform.libc_ver()),
+    }
+    return found | {one: importlib.metadata.version(one) for one in _LIBRARIES}
+
+
+def differences(committed: dict[str, str]) -> list[str]:
+    """What is not as it was when the ratios were committed."""
+    now = where()
+    return [
+        f"{name} {now.get(name)}, not {was}"
+        for name, was in committed.items()
+        if now.get(name) != was
+    ]
+
+
+def ratios(counts: Counts) -> Counts:
+    """Each count as a multiple of the yardstick that was counted beside it."""
+    of = {one.name: kind.yardstick for kind in KINDS.values() for one in kind.subjects}
+    of |= {one.name: IMPORTS[0].name for one in IMPORTS}
+    return {name: cost / counts[of[name]] for name, cost in counts.items() if of[name] != name}
+
+
+def verdict(name: str, counts: Counts) -> tuple[str, str, str]:
+    """How a subject stands to its aim: the ratio, to what, and the aim."""
+    aim = AIMS.get(name)
+    if aim is None:
+        return "", "", ""
+    ratio = counts[name] / counts[aim.of]
+    return f"{ratio:.2f}", aim.of, f"{aim.times:g}, " + ("met" if ratio <= aim.times else "missed")
+
+
+def _is_optimised() -> bool:
+    """Whether this Python was compiled with profiles or at link time: it has other counts."""
+    import sysconfig
+
+    flags = " ".join(str(sysconfig.get_config_var(name)) for name in ("CONFIG_ARGS", "PY_CFLAGS"))
+    return "--enable-optimizations" in flags or "-flto" in flags
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """For a child: the same hashes each time, and separate compiled files."""
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPYCACHEPREFIX": str(folder / "pyc")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
+
+
+def _started(folder: Path, kinds: list[str], *, ours: bool) -> subprocess.Popen[str]:
+    command = [*_VALGRIND, f"--log-file={folder}/%p", sys.executable]
+    command += ["-m", "benchmarks.peers.instructions", "--in-valgrind"]
+    command += ["--ours"] if ours else []
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    return subprocess.Popen(
+        [*command, *kinds], cwd=_ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    )
 
 
 def _run_children(kinds: list[str], *, ours: bool) -> None:
     """Fork for each subject and length, and say which process was which; runs under valgrind."""
     logging.disable(logging.WARNING)
+    gc.collect()
+    gc.freeze()
+    # Only young objects are collected: a full collection would fall on one length by chance.
+    gc.set_threshold(700, 1_000_000)
+    sys.setswitchinterval(60.0)  # nor do threads take turns by the clock
+    running: set[int] = set()
     for kind in kinds:
         for subject in KINDS[kind].subjects:
             if subject.missing or (ours and subject.package is not None):
                 continue
-            for steps in (*KINDS[kind].lengths, *KINDS[kind].later):
-                gc.collect()
+            for steps in KINDS[kind].lengths * (KINDS[kind].repeats if ours else 1):
+                if len(running) >= (os.cpu_count() or 1):
+                    running.remove(_ended())
                 child = os.fork()
                 if not child:
-                    _run(subject, steps)
-                _, status = os.waitpid(child, 0)
-                print(json.dumps([kind, subject.name, steps, child, status]), flush=True)
+                    _run(kind, subject, steps)
+                running.add(child)
+    while running:
+        running.remove(_ended())
 
 
-def _run(subject: Subject, steps: int) -> None:
+def _ended() -> int:
+    child, _ = os.wait()
+    return child
+
+
+def _run(kind: str, subject: Subject, steps: int) -> None:
     try:
         with subject.setup(Discard()) as prepare:
-            prepare(_WARM_UP)()
-            prepare(steps)()
+            prepare(KINDS[kind].warm_up)()
+            run = prepare(steps)
+            random.seed(steps)
+            gc.collect()
+            before = os.fork()
+            if not before:
+                os._exit(0)
+            os.waitpid(before, 0)
+            run()
     except BaseException:  # noqa: BLE001 -- the child of a fork never returns
         traceback.print_exc()
         os._exit(1)
+    line = json.dumps([kind, subject.name, steps, os.getpid(), before])
+    os.write(sys.stdout.fileno(), f"{line}\n".encode())
     os._exit(0)
 
 
-def _count(kinds: list[str], *, ours: bool) -> dict[str, dict[str, tuple[float, ...]]]:
-    """Instructions of one step, by kind and subject, and of a later one."""
-    console = Console(stderr=True)
-    with tempfile.TemporaryDirectory() as logs, console.status("counting; this takes minutes"):
-        command = ["valgrind", "--tool=cachegrind", "--cache-sim=no"]
-        command += ["--cachegrind-out-file=/dev/null", f"--log-file={logs}/%p"]
-        command += [sys.executable, "-m", "benchmarks.peers.instructions", "--in-valgrind"]
-        command += ["--ours"] if ours else []
-        environment = {**os.environ, "PYTHONHASHSEED": "0"}
-        done = subprocess.run(
-            [*command, *kinds], env=environment, stdout=subprocess.PIPE, text=True, check=True
+def _step(spent: dict[int, int]) -> float:
+    (fewer, less), (more, most) = sorted(spent.items())
+    return (most - less) / (more - fewer)
+
+
+def _imports(folder: Path) -> Counts:
+    """Thousand instructions of each import, from compiled files."""
+    environment, counted = _environment(folder), {}
+    for code in {code for one in IMPORTS for code in (one.code, one.without)}:
+        subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+        process = subprocess.Popen(
+            [*_VALGRIND, f"--log-file={folder}/%p", sys.executable, "-c", code], env=environment
         )
-        counts: dict[tuple[str, str], list[int]] = {}
-        for line in done.stdout.splitlines():
-            if line.startswith("["):
-                kind, name, _, child, status = json.loads(line)
-                found = re.search(r"I\s+refs:\s+([\d,]+)", (Path(logs) / str(child)).read_text())
-                if status == 0 and found is not None:
-                    counts.setdefault((kind, name), []).append(int(found[1].replace(",", "")))
-    counted: dict[str, dict[str, tuple[float, ...]]] = {kind: {} for kind in kinds}
-    for (kind, name), refs in counts.items():
-        lengths = (*KINDS[kind].lengths, *KINDS[kind].later)
-        if len(refs) == len(lengths):
-            counted[kind][name] = tuple(
-                (refs[at + 1] - refs[at]) / (lengths[at + 1] - lengths[at])
-                for at in range(0, len(lengths), 2)
-            )
-    return counted
+        if process.wait():
+            raise RuntimeError(f"{code!r} failed")
+        counted[code] = _instructions(folder, process.pid)
+    return {
+        one.name: round((counted[one.code] - counted[one.without]) / 1_000, 2) for one in IMPORTS
+    }
 
 
-def _table(kind: _Kind, counted: dict[str, tuple[float, ...]]) -> Table:
+def _instructions(folder: Path, process: int) -> int:
+    found = re.search(r"I\s+refs:\s+([\d,]+)", (folder / str(process)).read_text())
+    if found is None:
+        raise RuntimeError(f"valgrind did not say what process {process} counted")
+    return int(found[1].replace(",", ""))
+
+
+def _table(kind: Kind, counts: Counts) -> Table:
     table = Table(title=f"{kind.title}, Python {platform.python_version()}, {platform.machine()}")
     table.add_column("")
-    later = ("of the later step",) if kind.later else ()
-    for heading in ("thousand instructions", *later, "x", "target"):
+    for heading in ("thousand instructions", f"x {kind.yardstick}", "x", "of", "aim"):
         table.add_column(heading, justify="right")
-    without, yardstick = (subject.name for subject in kind.subjects[:2])
+    against = ratios(counts)
     for subject in kind.subjects[1:]:
-        if subject.name not in counted:
-            table.add_row(subject.label, "", *([""] if later else []), "", "[yellow]not counted[/]")
+        if subject.name not in counts:
+            table.add_row(subject.label, "", "", "", "", "[yellow]not counted[/]")
             continue
-        both = zip(counted[subject.name], counted[without], strict=True)
-        added = [of_subject - of_none for of_subject, of_none in both]
-        first = counted[yardstick][0] - counted[without][0]
-        ratio = added[1] / added[0] if kind.later else added[0] / first
-        target = kind.targets.get(subject.name)
-        verdict = ""
-        if target is not None:
-            verdict = f"{target:g} " + ("[green]met[/]" if ratio <= target else "[red]missed[/]")
-        shown = [f"{one / 1_000:,.1f}" for one in added]
-        table.add_row(subject.label, *shown, f"{ratio:.2f}", verdict)
+        ratio = against.get(subject.name, 1.0)
+        shown = (f"{counts[subject.name]:,.1f}", f"{ratio:.3g}", *verdict(subject.name, counts))
+        table.add_row(subject.label, *shown)
     return table
 
 

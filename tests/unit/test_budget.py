@@ -24,7 +24,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.otlp_load import make_load
-from benchmarks.scripted_agent import Discard, scripted_run
+from benchmarks.scripted_agent import Discard, hook_run, scripted_run
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
@@ -100,28 +100,8 @@ def _otlp(steps: int) -> Callable[[], object]:
 
 def _hook(steps: int) -> Callable[[], object]:
     """The two hooks of a step: before its tool call and after it."""
-    payloads = [
-        json.dumps(
-            {
-                "session_id": f"session of {steps}",
-                "hook_event_name": event,
-                "tool_name": "Read",
-                "tool_use_id": f"toolu_{number}",
-                "tool_input": {"file_path": f"/repository/page{number}.md"},
-                "cwd": "/repository",
-                **({"tool_response": f"text {number}"} if event == "PostToolUse" else {}),
-            }
-        ).encode()
-        for number in range(steps)
-        for event in ("PreToolUse", "PostToolUse")
-    ]
     sessions = HookSessions(tidegauge.configure(serve_metrics=False).recorder)
-
-    def walk() -> None:
-        for payload in payloads:
-            sessions.receive("claude", payload)
-
-    return walk
+    return hook_run(steps, sessions)
 
 
 WALKS: Final[dict[str, tuple[Callable[[int], Callable[[], object]], bool]]] = {

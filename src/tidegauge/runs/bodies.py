@@ -8,7 +8,6 @@ it.
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import dis
 import functools
@@ -280,7 +279,7 @@ def _end_with(scope: CallScope, held: list[Any]) -> Any:
         if _references(held) == _ALONE and not _has_begun(held[0]):
             return _later(_kind_of(held[0]), scope, held.pop())
         scope.end()  # others may continue it: it is theirs
-    elif future := next((base for base in _FUTURES if issubclass(kind, base)), None):
+    elif future := next((base for base in _futures() if issubclass(kind, base)), None):
         if not _end_when_done(scope, future, held[0]):
             scope.end()
     elif any("__await__" in namespace(base) for base in bases(kind)):
@@ -335,8 +334,14 @@ _BODIES: Final = {
     id(AsyncGeneratorType): _async_generator,
 }
 """What a call may go on in."""
-_FUTURES: Final[tuple[Any, ...]] = (asyncio.Future, concurrent.futures.Future)
-"""Whose methods wait for nothing. What else resembles a future is a result like any other."""
+
+
+def _futures() -> tuple[type, ...]:
+    """Whose methods wait for nothing. What else resembles a future is a result like any other."""
+    # A process without asyncio has none of its futures, and need not import it.
+    of_asyncio = getattr(sys.modules.get("asyncio"), "Future", None)
+    known = concurrent.futures.Future
+    return (of_asyncio, known) if isinstance(of_asyncio, type) else (known,)
 
 
 @guarded("bodies.future", default=False, interrupting="run")
