@@ -36,7 +36,7 @@ class RunStopped(TidegaugeError):  # noqa: N818 -- not an error but the delibera
     Attributes:
         run: id of the run that was stopped.
         step: index (from 0) of the step at which it was stopped. A step stopped when its action
-            was issued has not been run; -1, the run has none, its model only answered.
+            was issued has not been run.
         reason: name of the signal that exceeded its threshold, such as ``"loop_repeats"``.
         message: the reason in a sentence, for logs and for people.
         metrics: the measured values at this step, by name.
@@ -58,8 +58,7 @@ class RunStopped(TidegaugeError):  # noqa: N818 -- not an error but the delibera
         metrics: Mapping[str, Any] | None = None,
         state: Mapping[str, Any] | None = None,
     ) -> None:
-        where = f"at step {step}" if step >= 0 else "before its first step"
-        super().__init__(f"run {run} stopped {where}: {message}")
+        super().__init__(f"run {run} stopped at step {step}: {message}")
         self.run = run
         self.step = step
         self.reason = reason

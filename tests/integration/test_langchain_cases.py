@@ -283,11 +283,12 @@ async def test_the_steps_are_the_same(made: Make, way: Callable[..., Any], later
         assert nothing_is_left(handler, seen)
     (report,) = reports
     if made is asked_twice:
-        # Its tokens of a refused answer count as well, once: towards the step that follows.
+        # The tokens of a refused answer count as well, once: towards the step that follows, or, of
+        # an answer without a call, as a turn.
         assert [(calls, results) for calls, _, results in log.steps(report.run)] == [
             (calls, results) for calls, _, results in STEPS
         ]
-        assert report.tokens == 12 + 24 + 24
+        assert report.tokens == 12 + 24 + 24 + 12
     else:
         assert log.steps(report.run) == STEPS
         assert report.tokens == 36

@@ -75,7 +75,7 @@ def test_a_run_whose_model_only_talks_is_stopped(settings, reason):
         reports = Reports(seen)
         with pytest.raises(tidegauge.RunStopped) as stopped:
             chat("Thank you!", "You are welcome.")
-    assert (stopped.value.reason, stopped.value.step) == (reason, -1)
+    assert (stopped.value.reason, stopped.value.step) == (reason, 0)
     (report,) = reports
     assert report.outcome == "stopped"
     assert report.answers <= 9
