@@ -344,7 +344,7 @@ def test_a_model_call_without_a_step_opens_no_run_before_it_is_known_what_is_aro
     live.take(story.agent(root))
     assert live.runs() == [("", 1)]
     [[(_, _, _, _, tokens)]] = live.listener.steps.values()
-    assert tokens == 10  # of both
+    assert tokens == 5  # the answer before it, without a call, is a turn with its own
 
 
 def test_an_agent_in_a_tool_is_a_run_of_its_own_though_its_span_comes_last(live) -> None:
