@@ -156,8 +156,8 @@ class Pipeline:
             signals=policy.signals,
             on_nudge=live.nudged,
             on_refused=self.engine.refused,
-            on_model_call=live.model_called if policy.budgets else None,
-            on_wait=live.run_waits if policy.budgets else None,
+            on_model_call=None if live.limits is None else live.model_called,
+            on_wait=None if live.limits is None else live.run_waits,
             held_bytes=self.engine.held_bytes,
             max_waiting=settings.max_runs,
         )
