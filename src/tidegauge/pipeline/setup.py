@@ -120,6 +120,7 @@ class Pipeline:
             detect_polls=settings.detect_polls,
             repetition=(settings.repetition or policy.reads_words or settings.records_digests),
             features=policy.reads_features,
+            token_rate=policy.reads_token_rate,
             on_finished=lambda report: self._sink.run_finished(report),  # noqa: PLW0108 -- made below
             event_log=event_log,
         )
