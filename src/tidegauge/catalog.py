@@ -397,8 +397,8 @@ MODEL_TOKENS: Final = MetricDefinition(
     "counter",
     "tokens",
     "Tokens of model calls: input (read, from caches too), output (written, of its reasoning "
-    "too), and of these cache_read, cache_write and reasoning. Only with budgets, and where "
-    "they are reported apart.",
+    "too), and of these cache_read, cache_write and reasoning. Only with budgets or breakers, "
+    "and where they are reported apart.",
     labels=("kind",),
     values=("input", "output", "cache_read", "cache_write", "reasoning"),
 )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from agents import Runner
+from agents import Agent, Runner, function_tool
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.tools import tool
@@ -157,7 +158,6 @@ def test_the_middleware_answers_calls_beyond_a_budget_that_blocks() -> None:
 def test_the_agents_sdk_stops_before_the_next_model_call_and_after_too_dear_a_choice() -> None:
     processor = TidegaugeTracingProcessor()
     hooks = TidegaugeRunHooks(processor)
-    from agents import Agent, function_tool
 
     @function_tool
     def look(place: str) -> str:
@@ -175,7 +175,7 @@ def test_the_agents_sdk_stops_before_the_next_model_call_and_after_too_dear_a_ch
         testing.capture(budgets=[Budget("tokens", 36)]) as seen,  # of 12 a call
     ):
         with pytest.raises(AgentRunStopped, match="the budget of 36 tokens") as raised:
-            Runner.run_sync(agent, "find it", hooks=hooks, max_turns=9)
+            asyncio.run(Runner.run(agent, "find it", hooks=hooks, max_turns=9))
         assert raised.value.reason == "budget_tokens"
         assert ran == ["0", "1"]
         assert nothing_is_left(processor, seen)

@@ -292,6 +292,18 @@ def _streak(steps, goes_on):
     return {"value": current, "current": current, "maximum": max(known, default=None)}
 
 
+def token_rate(steps):
+    """The tokens of the last minute, by the whole seconds of the steps whose time is known."""
+    timed = [step for step in steps if step.time is not None]
+    spent = [
+        (int(step.time), step.choice_tokens) for step in timed if step.choice_tokens is not None
+    ]
+    if not spent:
+        return {"value": None}
+    now = int(timed[-1].time)
+    return {"value": sum(tokens for second, tokens in spent if second > now - 60)}
+
+
 def empty_streak(steps):
     """Consecutive steps with one empty result."""
     if not steps or steps[-1].outcome is None:

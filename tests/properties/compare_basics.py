@@ -23,6 +23,7 @@ from tidegauge.streaming_metrics.stale_score import StaleScore
 from tidegauge.streaming_metrics.stuck_streak import StuckStreak
 from tidegauge.streaming_metrics.success import SuccessCurve, SuccessRate
 from tidegauge.streaming_metrics.tide_loops import GuiLoops, TideLoops
+from tidegauge.streaming_metrics.token_rate import TokenRate
 
 from . import batch, streams
 from .counterpart import Counterpart
@@ -41,6 +42,7 @@ COUNTERPARTS: dict[type[Metric[Any]], Counterpart] = {
     StuckStreak: Counterpart(streams.observed_steps(), batch.stuck_streak),
     NearStreak: Counterpart(streams.numbered_results(), batch.near_streak),
     EmptyStreak: Counterpart(streams.observed_steps(), batch.empty_streak),
+    TokenRate: Counterpart(streams.spending_steps(), batch.token_rate),
     FailedRounds: Counterpart(streams.observed_steps(), batch.failed_rounds),
     Recurrence: Counterpart(streams.observed_steps(), batch.recurrence),
     Novelty: Counterpart(streams.observed_steps(), batch.novelty),

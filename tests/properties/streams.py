@@ -50,6 +50,19 @@ def issued_steps():
 
 
 @st.composite
+def spending_steps(draw):
+    """Steps that spend tokens, at times that never go back and are not always known."""
+    gaps = st.sampled_from([0.0, 0.4, 1.0, 19.5, 59.0, 60.0, 61.0, None])
+    tokens = st.none() | st.integers(0, 1_000)
+    steps, now = [], draw(st.sampled_from([0.0, 7.5]))
+    for t, (gap, spent) in enumerate(draw(st.lists(st.tuples(gaps, tokens), max_size=30))):
+        now += gap or 0.0
+        time = None if gap is None else now
+        steps.append(IssuedStep(t, b"", b"", time=time, choice_tokens=spent))
+    return steps
+
+
+@st.composite
 def loop_spendings(draw):
     """What steps spend: at their issue, and later, in any order, as results; and what loops."""
     walked = [IssuedStep(t, *pair) for t, pair in enumerate(draw(pairs()))]

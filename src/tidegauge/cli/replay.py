@@ -93,6 +93,7 @@ class RecordedRuns(EngineSink):
             max_groups=sys.maxsize,
             max_actions=_MAX_ACTIONS,
             features=policy.reads_features,
+            token_rate=policy.reads_token_rate,
             loop_code=loop_code,
             on_finished=self.run_finished,
         )

@@ -3,8 +3,8 @@
 A run is what one prompt of the user asks for, until the agent has answered or the next prompt
 comes. Calls that begin before any of them ends are one step. A step is reported when all of its
 calls have ended, so it does not depend on time. Only where the policy may act, a call that was made
-before in the run waits for a moment, for the calls beside it; then its step is reported before it
-runs, and can be refused.
+before in the run, or every call if there are budgets or breakers, waits for a moment, for the calls
+beside it; then its step is reported before it runs, and can be refused.
 
 - *Joined*: a result belongs to the call with its id. Without ids, it belongs to the oldest open
   call with the same tool and arguments, else with the same tool. A result without a call is
@@ -399,12 +399,13 @@ class HookSessions:
             run.made.move_to_end(digest)
             if len(run.made) > _MAX_CALLS:
                 run.made.popitem(last=False)
-            return self._asked(agent, run, call, digest) if again and self._recorder.acts else ALLOW
+            asks = again or self._recorder.on_model_call is not None  # budgets ask about all
+            return self._asked(agent, run, call, digest) if asks and self._recorder.acts else ALLOW
 
     def _asked(
         self, agent: KnownAgent, run: _SessionRun, call: TurnCall, digest: str
     ) -> HookAnswer:
-        """The answer to a call that was made before: it waits for the calls beside it."""
+        """The answer to a call that may be refused: it waits for the calls beside it."""
         key = str(call.id)
         run.asking.add(key)
         run.changed.wait_for(lambda: call not in run.group, self._limits.beside_seconds)

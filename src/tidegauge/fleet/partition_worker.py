@@ -103,6 +103,7 @@ class Worker:
             detect_polls=settings.detect_polls,
             repetition=settings.repetition or settings.policy.reads_words,
             features=settings.policy.reads_features,
+            token_rate=settings.policy.reads_token_rate,
             on_finished=lambda report: self._sink.run_finished(report),  # noqa: PLW0108 -- made below
             event_log=event_log,
         )

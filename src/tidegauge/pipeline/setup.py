@@ -120,6 +120,7 @@ class Pipeline:
             detect_polls=settings.detect_polls,
             repetition=(settings.repetition or policy.reads_words or settings.records_digests),
             features=policy.reads_features,
+            token_rate=policy.reads_token_rate,
             on_finished=lambda report: self._sink.run_finished(report),  # noqa: PLW0108 -- made below
             event_log=event_log,
         )
@@ -156,8 +157,8 @@ class Pipeline:
             signals=policy.signals,
             on_nudge=live.nudged,
             on_refused=self.engine.refused,
-            on_model_call=live.model_called if policy.budgets else None,
-            on_wait=live.run_waits if policy.budgets else None,
+            on_model_call=None if live.limits is None else live.model_called,
+            on_wait=None if live.limits is None else live.run_waits,
             held_bytes=self.engine.held_bytes,
             max_waiting=settings.max_runs,
         )

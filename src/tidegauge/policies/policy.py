@@ -214,6 +214,11 @@ class Policy:
         return read or self.thresholds.reads_words
 
     @property
+    def reads_token_rate(self) -> bool:
+        """Whether a rule depends on how many tokens are spent in a minute."""
+        return "tokens_per_minute" in self.signals
+
+    @property
     def reads_features(self) -> bool:
         """Whether a threshold depends on the features of runs."""
         return self.thresholds.reads_features

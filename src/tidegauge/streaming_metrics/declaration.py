@@ -45,6 +45,7 @@ class RunSettings:
         detect_polls: whether calls that wait are taken for polls; ``None``, as a run's start says.
         repetition: whether runs measure the similarity of their actions.
         features: whether runs have the features of learned scores.
+        token_rate: whether runs measure how many tokens they spend in a minute.
         loop_code: how TIDE's loops are read, see
             :class:`~tidegauge.streaming_metrics.tide_loops.GuiLoops`.
         asks_distance: whether a user function gives the distances between places.
@@ -58,6 +59,7 @@ class RunSettings:
     detect_polls: bool | None = None
     repetition: bool = False
     features: bool = False
+    token_rate: bool = False
     loop_code: Literal["text", "gui"] = "text"
     asks_distance: bool = False
 

@@ -87,6 +87,7 @@ class Engine:
             of every call.
         features: whether runs have the features of learned scores, which reads the texts of every
             step, and measures repetition.
+        token_rate: whether runs measure how many tokens they spend in a minute.
         loop_code: how loops are read: as in TIDE's code for texts, or for graphical interfaces.
         clock: returns seconds; ``None`` for recorded runs, which have recorded times or none.
         open_unknown_runs: whether a step of an unknown run opens it, or is dropped and counted.
@@ -123,6 +124,7 @@ class Engine:
         detect_polls: bool | None = None,
         repetition: bool = True,
         features: bool = False,
+        token_rate: bool = False,
         loop_code: Literal["text", "gui"] = "text",
         clock: Callable[[], float] | None = time.monotonic,
         open_unknown_runs: bool = False,
@@ -143,6 +145,7 @@ class Engine:
             detect_polls=detect_polls,
             repetition=repetition or features,
             features=features,
+            token_rate=token_rate,
             loop_code=loop_code,
             asks_distance=distance is not None,
         )

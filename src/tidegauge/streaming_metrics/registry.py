@@ -47,6 +47,7 @@ from tidegauge.streaming_metrics import (
     stuck_streak,
     success,
     tide_loops,
+    token_rate,
     trouble,
 )
 from tidegauge.streaming_metrics.declaration import (
@@ -66,6 +67,7 @@ from tidegauge.streaming_metrics.records import IssuedStep, ObservedStep
 
 RUNS: Final[tuple[Declaration[Any], ...]] = (
     run_counts.DECLARATION,
+    token_rate.DECLARATION,
     recurrence.DECLARATION,
     novelty.DECLARATION,
     polling_allowance.DECLARATION,

@@ -14,7 +14,7 @@ from tidegauge.coding_agents.sessions import HookSessions, SessionLimits
 from tidegauge.events import Decision, RunEnded, RunObserver, RunStarted, Step
 from tidegauge.pipeline import Pipeline
 from tidegauge.pipeline.settings import Settings
-from tidegauge.policies import Rule
+from tidegauge.policies import Budget, Rule
 from tidegauge.streaming_metrics.run import MeasuredRun
 from tidegauge.streaming_metrics.snapshot import RunReport
 
@@ -31,10 +31,14 @@ class Watched(RunObserver):
 
     Args:
         acts: whether the policy acts.
+        limits: those of the sessions.
+        budgets: those of the policy.
     """
 
-    def __init__(self, *, acts: bool, limits: SessionLimits = LIMITS) -> None:
-        settings = Settings(rules=RULES, observe_only=not acts)
+    def __init__(
+        self, *, acts: bool, limits: SessionLimits = LIMITS, budgets: tuple[Budget, ...] = ()
+    ) -> None:
+        settings = Settings(rules=RULES, observe_only=not acts, budgets=budgets)
         self.pipeline = Pipeline(settings, serve=False)
         self.now = 0.0
         self.started: list[RunStarted] = []
@@ -70,8 +74,10 @@ Open = Callable[..., Watched]
 def watched() -> Iterator[Open]:
     opened: list[Watched] = []
 
-    def make(*, acts: bool = False, limits: SessionLimits = LIMITS) -> Watched:
-        opened.append(Watched(acts=acts, limits=limits))
+    def make(
+        *, acts: bool = False, limits: SessionLimits = LIMITS, budgets: tuple[Budget, ...] = ()
+    ) -> Watched:
+        opened.append(Watched(acts=acts, limits=limits, budgets=budgets))
         return opened[-1]
 
     yield make
@@ -140,6 +146,24 @@ def test_a_refused_call_that_is_reported_twice_counts_once(watched: Open) -> Non
         if answers[0] is None:
             one.give("codex", "result", f"c{number}")
     assert refused(one) == {"codex": 6}
+
+
+@pytest.mark.parametrize("action", ["block", "stop"])
+def test_a_budget_of_calls_refuses_calls_that_were_never_made_before(
+    watched: Open, action: Any
+) -> None:
+    one = watched(acts=True, budgets=(Budget("calls", 2, action=action, nudge_at=0),))
+    one.give("codex", "prompt")
+    answers = []
+    for number in range(4):
+        arguments = {"command": f"cat {number}"}
+        answers.append(one.give("codex", "call", f"c{number}", "text", arguments))
+        if answers[-1] is None:
+            one.give("codex", "result", f"c{number}", "text", arguments)
+    assert answers[:2] == [None, None]
+    begins = {"block": "This call was not run: the budget of 2 calls for this run is used up."}
+    for refusal in answers[2:]:
+        assert text_of(refusal).startswith(begins.get(action, "tidegauge stopped this run"))
 
 
 @pytest.mark.parametrize("agent", PAYLOADS)

@@ -424,6 +424,24 @@ def test_what_runs_share_survives_a_restart_where_a_run_store_is_set(tmp_path: P
     assert store.take_expired(1e12) == []
 
 
+def test_a_rule_reads_how_many_tokens_a_run_spends_in_a_minute() -> None:
+    rule = Rule("tokens_per_minute", 100, "stop")
+    now = 0.0
+    engine = Engine(clock=lambda: now, token_rate=Policy([rule]).reads_token_rate)
+    sink = EngineSink(engine, Policy([rule]))
+    sink.run_started(RunStarted(run="r"))
+    actions = []
+    for now, tokens in [(0.0, 90), (61.0, None), (62.0, 60), (90.0, 39), (100.0, 1)]:
+        actions.append(sink.step_issued(Step("r", (Call("look", now),), tokens=tokens)))
+    assert [one.action for one in actions] == ["go_on"] * 4 + ["stop"]
+    assert actions[-1].message == "100 tokens were spent in a minute"
+    plain = Engine()
+    plain.run_started(RunStarted(run="r"))
+    measured = plain.get("r")
+    assert measured is not None
+    assert measured.signals().tokens_per_minute is None
+
+
 def test_what_runs_share_is_bounded() -> None:
     budgets = LiveBudgets([Budget("tokens", 10, per="conversation")])
     policy = Policy(budgets=[Budget("tokens", 10, per="conversation")])
