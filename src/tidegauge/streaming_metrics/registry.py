@@ -17,6 +17,7 @@ from tidegauge.catalog import GROUP_LABELS, OTHER_METRICS, MetricDefinition
 from tidegauge.events import RunStarted
 from tidegauge.streaming_metrics import (
     auv,
+    calls_per_step,
     empty_streak,
     entropy_split,
     exploration,
@@ -65,6 +66,7 @@ from tidegauge.streaming_metrics.records import IssuedStep, ObservedStep
 
 RUNS: Final[tuple[Declaration[Any], ...]] = (
     run_counts.DECLARATION,
+    calls_per_step.DECLARATION,
     recurrence.DECLARATION,
     novelty.DECLARATION,
     polling_allowance.DECLARATION,

@@ -24,6 +24,7 @@ from tidegauge.events import (
 )
 from tidegauge.safety.guard import arrived_from_outside
 from tidegauge.streaming_metrics.buckets import Exemplar, addable
+from tidegauge.streaming_metrics.calls_per_step import counted_calls
 from tidegauge.streaming_metrics.declaration import Declaration, RunSettings
 from tidegauge.streaming_metrics.digested import (
     DigestedOutcome,
@@ -350,9 +351,10 @@ class MeasuredRun:
         unknown = b"unknown %08d" % t
         state = seen or unknown
         overlaps = bool(self.open_steps) and not (given or skipped) and self._overlaps(t)
-        taken = (t, state, action, name, uses, mentions, len(calls), declared, when, words,
+        size, duplicates = (1, 0) if len(calls) == 1 else counted_calls(calls, declared)
+        taken = (t, state, action, name, uses, mentions, size, declared, when, words,
                  similarity, tokens, at, clues, overlaps, mutates, exact_state or unknown,
-                 exact_action, noise)  # fmt: skip
+                 exact_action, noise, duplicates)  # fmt: skip
         refused = self.refused
         if refused is not None and action == refused.action:
             expected = self.of(Loops).expected
