@@ -1,4 +1,4 @@
-"""Many calls in one turn, few of them distinct: seen as they are issued, before any of them runs."""
+"""Many calls in one turn, few of them distinct: seen as the turn is issued, before any runs."""
 
 from __future__ import annotations
 

@@ -153,6 +153,7 @@ class Pipeline:
             signals=policy.signals,
             on_nudge=live.nudged,
             on_refused=self.engine.refused,
+            on_chanting=live.chanted,
             held_bytes=self.engine.held_bytes,
             max_waiting=settings.max_runs,
         )

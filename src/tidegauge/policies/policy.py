@@ -30,7 +30,8 @@ Exceeded: TypeAlias = Sequence[tuple[Threshold, PolicyAction]]
 
 _BOTH: Final = 2
 _MOMENTS: Final = (("issued", "both"), ("observed", "both"), ("issued", "observed", "both"))
-"""The signals that can change: when a step is issued, when it is observed, and all."""
+"""The signals that can change: when a step is issued, when it is observed, and all, which are
+those to look at when the model answers."""
 
 
 class _Held(NamedTuple):

@@ -18,6 +18,7 @@ from typing import Any, Final
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanContext
 
+from tidegauge.chanting import chanting_in
 from tidegauge.errors import RunStopped
 from tidegauge.events import (
     GO_ON,
@@ -83,6 +84,8 @@ class Recorder:
         signals: what its rules read.
         on_nudge: called with a run's id and each nudge that is delivered.
         on_refused: called with a run's id and how many of its calls were refused.
+        on_chanting: called with a run's id, how much of an answer of its model repeats itself, and
+            whether the run is over.
         held_bytes: called with a run's id; how much memory the sink holds of it, about.
         max_waiting: limit of the runs that wait for a person.
 
@@ -100,6 +103,7 @@ class Recorder:
         signals: Collection[str] = (),
         on_nudge: Callable[[str, Decision], None] | None = None,
         on_refused: Callable[[str, int], None] | None = None,
+        on_chanting: Callable[[str, float, bool], Decision] | None = None,
         held_bytes: Callable[[str], int] | None = None,
         max_waiting: int = 10_000,
     ) -> None:
@@ -112,6 +116,7 @@ class Recorder:
         self.reads_tokens = not _TOKEN_SIGNALS.isdisjoint(signals)
         self.on_nudge = on_nudge
         self.on_refused = on_refused
+        self.on_chanting = on_chanting
         self.held_bytes = held_bytes
         self._warned: set[str] = set()
         self._reach = extract_reach(self.extractors)
@@ -173,6 +178,7 @@ class RecordedRun:
 
     Attributes:
         event: its start; the task only if spans show it.
+        chanting: how much of its model's last answer repeats itself, as it was reported.
         decision: the last decision other than ``go_on``; a stop is final.
         steps: steps issued.
         nudge: the nudge that waits for :meth:`take_nudge`.
@@ -192,6 +198,7 @@ class RecordedRun:
         "_recorder",
         "_reported_end",
         "_traced",
+        "chanting",
         "decision",
         "event",
         "must_block",
@@ -218,6 +225,7 @@ class RecordedRun:
         self._calls: OrderedDict[int, tuple[Call, ...]] = OrderedDict()
         self._mentions: tuple[Identity, ...] = ()
         self._last_looped = -2
+        self.chanting = 0.0  # the last share that was reported
         self.event = event
         self.decision: Decision = GO_ON
         self.steps = 0
@@ -499,7 +507,7 @@ class RecordedRun:
         signals = decision.signals
         return kind(
             self.id,
-            step=signals.step if signals else max(self.steps - 1, 0),
+            step=max(signals.step if signals else self.steps - 1, 0),
             reason=decision.reason or "",
             message=decision.message or "",
             metrics=_metrics(signals),
@@ -522,6 +530,25 @@ class RecordedRun:
         """
         if self._recorder.on_refused is not None:
             self._recorder.on_refused(self.id, calls)
+
+    @guarded("recorder.chants", default=None)
+    def chants(self, share: float, *, over: bool = False) -> None:
+        """So much of the model's answer repeats itself, so far; 0, another answer begins.
+
+        Most answers repeat nothing: nothing is reported of them.
+
+        Args:
+            over: whether the run is over: it is counted, and nothing can be done about it.
+        """
+        if share != self.chanting and self._recorder.on_chanting is not None:
+            self.chanting = share
+            self._note(self._recorder.on_chanting(self.id, share, over))
+
+    @guarded("recorder.answered", default=None)
+    def answered(self, answer: str, *, over: bool = False) -> None:
+        """The model has given this answer, which was not read while it streamed."""
+        self.chants(0.0)
+        self.chants(chanting_in(answer), over=over)
 
     @guarded("recorder.event", default=None)
     def _note(self, decision: Decision) -> None:

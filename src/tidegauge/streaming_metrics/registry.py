@@ -18,6 +18,7 @@ from tidegauge.events import RunStarted
 from tidegauge.streaming_metrics import (
     auv,
     calls_per_step,
+    chanting_answers,
     empty_streak,
     entropy_split,
     exploration,
@@ -67,6 +68,7 @@ from tidegauge.streaming_metrics.records import IssuedStep, ObservedStep
 RUNS: Final[tuple[Declaration[Any], ...]] = (
     run_counts.DECLARATION,
     calls_per_step.DECLARATION,
+    chanting_answers.DECLARATION,
     recurrence.DECLARATION,
     novelty.DECLARATION,
     polling_allowance.DECLARATION,
@@ -222,6 +224,7 @@ def signals_table() -> str:
 
 ISSUED: Final = 0
 OBSERVED: Final = 1
+ANSWERED: Final = 2
 
 Update: TypeAlias = Callable[[Any], object]
 """Gives a step to a metric. Returns true if trouble begins."""

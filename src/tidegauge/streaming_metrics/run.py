@@ -25,6 +25,7 @@ from tidegauge.events import (
 from tidegauge.safety.guard import arrived_from_outside
 from tidegauge.streaming_metrics.buckets import Exemplar, addable
 from tidegauge.streaming_metrics.calls_per_step import counted_calls
+from tidegauge.streaming_metrics.chanting_answers import ChantingAnswers
 from tidegauge.streaming_metrics.declaration import Declaration, RunSettings
 from tidegauge.streaming_metrics.digested import (
     DigestedOutcome,
@@ -54,6 +55,7 @@ from tidegauge.streaming_metrics.records import (
 from tidegauge.streaming_metrics.recurrence import Recurrence
 from tidegauge.streaming_metrics.registry import (
     ABSENT_FIELDS,
+    ANSWERED,
     ISSUED,
     KEPT,
     NO_PLANS,
@@ -99,7 +101,7 @@ class Decider(Protocol):
 
         Args:
             run: the run.
-            moment: 0, a step was issued; 1, its result was observed.
+            moment: 0, a step was issued; 1, its result was observed; 2, the model answers.
             blockable: whether the issued call can still be answered without being run.
         """
 
@@ -705,6 +707,30 @@ class MeasuredRun:
             tuple(islice(exploration.ready, _MAX_SITUATION)),
             repeated,
         )
+
+    def chanted(
+        self, share: float, now: float | None, decider: Decider | None = None
+    ) -> Decision | None:
+        """Take how much of the model's answer repeats itself, so far; 0, another answer begins.
+
+        Args:
+            share: as :class:`~tidegauge.chanting.Chanting` has it.
+            now: seconds on the engine's clock.
+            decider: the policy to ask.
+        """
+        answers = None if self.finished else self.bring(ChantingAnswers)
+        if answers is None:
+            return None
+        if now is not None:
+            self.last_seen = now
+        answers.take(share)
+        if not share or decider is None or self.unguarded:
+            return None
+        try:
+            return decider.decide(self, ANSWERED, False)
+        except Exception as error:
+            self._switch_off(error)
+            return None
 
     def policy_state(self, make: Callable[[], S]) -> S:
         """The policy's state for this run, created on the first call."""

@@ -80,6 +80,7 @@ class ModelAnswer(NamedTuple):
     entropy: float | None = None
     message: str | None = None  # its id in the graph's state
     tokens: int | None = None  # of both directions together
+    content: object = ""
 
 
 class NodeAnswer(NamedTuple):
@@ -190,6 +191,7 @@ def model_answer(response: LLMResult, *, described: bool = True) -> ModelAnswer:
     usage: object = None
     own: str | None = None
     message_id: str | None = None
+    content: object = generation.text if message is None else ""
     answers = issubclass(type(message), AIMessage)
     if answers:
         info = message.response_metadata
@@ -197,7 +199,7 @@ def model_answer(response: LLMResult, *, described: bool = True) -> ModelAnswer:
         if type(given) is not list or len(given) > _MAX_ITEMS:
             given = part(given, slice(_MAX_ITEMS))
         calls = tuple([_chosen_call(call) for call in given])
-        usage, message_id = message.usage_metadata, message.id
+        usage, message_id, content = message.usage_metadata, message.id, message.content
         if type(message_id) is not str:
             message_id = label(message_id)
         message_id = message_id or None
@@ -222,7 +224,7 @@ def model_answer(response: LLMResult, *, described: bool = True) -> ModelAnswer:
     if described:
         reasons = (reason,) if reason else ()
         found = made(ModelResponse, (own or None, model, reasons, *tokens))
-    return made(ModelAnswer, (calls, found, entropy, message_id, spent))
+    return made(ModelAnswer, (calls, found, entropy, message_id, spent, content))
 
 
 def _tokens(usage: Any, names: tuple[str, str]) -> tuple[int | None, ...]:

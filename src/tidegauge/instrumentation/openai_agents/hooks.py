@@ -179,8 +179,11 @@ class TidegaugeRunHooks(RunHooks[Any]):
             spans = run.recorded.spans
             said = item_contents.answer_of(response.output) if spans.shows_contents else None
             spans.end_chat(chat, answer.response, answer=said)
+        run.recorded.answered(item_contents.text_of(response.output))
         if not answer.calls:
             run.turns.add_tokens(answer.tokens)
+            if run.recorded.chanting:
+                run.enforce()
             return
         run.enforce(len(answer.calls))  # what is refused after a stop is no step
         blockable = not run.watched_only and self._guards(agent, answer.calls)
