@@ -45,7 +45,7 @@ def found_after(text: str) -> int | None:
 
 
 class Answers(NamedTuple):
-    """The answers of the recorded runs of one outcome.
+    """The answers of recorded runs that ended in the same way.
 
     Attributes:
         runs: how many runs have any.
