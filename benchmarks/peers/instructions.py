@@ -31,6 +31,7 @@ from rich.table import Table
 from benchmarks.peers.decorators import DECORATORS
 from benchmarks.peers.handlers import HANDLERS
 from benchmarks.peers.subject import Prepare, Subject
+from benchmarks.peers.tokens import READ, STREAMED
 from benchmarks.scripted_agent import Discard
 from tidegauge.events import Call, CallResult, Outcome, RunStarted, Step
 from tidegauge.pipeline import EngineSink
@@ -148,6 +149,18 @@ KINDS = {
         HANDLERS,
         (20, 120),
         {"tidegauge": 1.2, "tidegauge, metrics only": 0.5, "tidegauge, with contents": 2.0},
+    ),
+    "tokens": _Kind(
+        "A token of an answer, read for chanting",
+        READ,
+        (1_000, 9_000),
+        {"code, tables, logs and lists": 2.0},
+    ),
+    "streams": _Kind(
+        "Added to a token that streams through LangChain",
+        STREAMED,
+        (1_000, 5_000),
+        {"tidegauge": 2.3},
     ),
     "length": _Kind(
         "Added to the 50th and the 500th step of a LangChain agent",
