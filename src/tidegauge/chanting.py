@@ -6,9 +6,10 @@ import re
 import zlib
 from collections import deque
 from functools import lru_cache
+from itertools import accumulate
 from typing import Final
 
-MOST: Final = 262_144
+MOST: Final = 131_072
 """Characters of an answer that are read."""
 BLOCK: Final = 64
 """Characters that are read at once: of an answer, its complete blocks count."""
@@ -97,8 +98,10 @@ class Chanting:
 
     def add(self, text: str) -> None:
         """Take the next part of the answer."""
-        if not text:
+        if not text or not self._left:
             return
+        if len(text) > self._left:
+            text = text[: self._left]
         self._parts.append(text)
         self._size += len(text)
         if self._size >= BLOCK:
@@ -136,20 +139,23 @@ class Chanting:
 
     def _keep_growth(self, pieces: list[str], kept: list[str]) -> None:
         """Keep of numbers in prose by how much they grew, where they did."""
+        before = self._read[-_PROSE:]
+        begin = len(before)
+        whole = before + "".join(kept)
+        ends = list(accumulate(map(len, kept), initial=begin))
+        words = list(accumulate(map(_FIRST_SIGN.__gt__, whole), initial=0))
         for index, piece in enumerate(pieces):
-            if piece[0] not in _DIGITS:
+            at = ends[index]
+            if piece[0] not in _DIGITS or words[at] - words[max(at - _PROSE, 0)] < _WORDS_OF_PROSE:
                 continue
-            near = "".join(kept[max(index - 3 * _PROSE, 0) : index])
-            near = (self._read[-_PROSE:] + near)[-_PROSE:]
-            if sum([one < _FIRST_SIGN for one in near]) < _WORDS_OF_PROSE:
-                continue
-            place, number = near[-2:], int(piece)
+            place, number = whole[at - 2 : at], int(piece)
             last = self._numbers.pop(place, number)
             self._numbers[place] = number
             if len(self._numbers) > _NUMBERS:
                 del self._numbers[next(iter(self._numbers))]
             if last != number:
-                kept[index] = _sign(f"{number - last:+}")
+                grown = kept[index] = _sign(f"{number - last:+}") * len(kept[index])
+                whole = whole[:at] + grown + whole[ends[index + 1] :]
 
 
 SHORTEST_CHANT: Final = 2 * BLOCK
@@ -173,19 +179,16 @@ def chanting_in(text: str) -> float:
 def _kept(piece: str) -> str:
     """What is kept of a piece: a checksum; none of white space; several if it is very long."""
     first, size = piece[0], len(piece)
-    if first.isspace():
-        return _sign(" ") * size if size == _LONGEST_RUN else ""
-    if "\u00c0" <= first < "\u0e00" or (first.isascii() and first.isalpha()):
-        word = chr(0x10000 + _checksum(piece) % 0x70000)
-        return word * (size // 2) if size == _LONGEST_WORD else word
+    if (first.isascii() and first.isalpha()) or "\u00c0" <= first < "\u0e00":
+        number = zlib.crc32(piece.encode("utf-8", "surrogatepass"))
+        word = chr(0x10000 + number % 0x70000)
+        return word if size < _LONGEST_WORD else word * (size // 2)
     if first in _DIGITS:
-        return _sign(piece) * (3 if size == _LONGEST_NUMBER else 1)
-    return _sign(piece) * (size if size == _LONGEST_RUN else 1)
+        return _sign(piece) if size < _LONGEST_NUMBER else _sign(piece) * 3
+    if first.isspace():
+        return "" if size < _LONGEST_RUN else _sign(" ") * size
+    return _sign(piece) if size < _LONGEST_RUN else _sign(piece) * size
 
 
 def _sign(piece: str) -> str:
-    return chr(0x80000 + _checksum(piece) % 0x90000)
-
-
-def _checksum(piece: str) -> int:
-    return zlib.crc32(piece.encode("utf-8", "surrogatepass"))
+    return chr(0x80000 + zlib.crc32(piece.encode("utf-8", "surrogatepass")) % 0x90000)

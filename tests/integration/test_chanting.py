@@ -123,6 +123,8 @@ def test_a_stop_cuts_the_stream(server: OpenAIServer, way: Callable[[Any], Any])
     assert group.totals.interventions == {("stop", "chanting"): 1}
     assert group.totals.chanting_answers == 1
     assert ended_spans(seen) == ["chat", "invoke_agent"]
+    (event,) = [one for one in seen.events if one.event_name == "tidegauge.intervention"]
+    assert event.attributes["tidegauge.step.index"] >= 0
 
 
 @pytest.mark.parametrize("way", WAYS)

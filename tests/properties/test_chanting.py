@@ -68,7 +68,7 @@ def compared(text: str) -> list[str]:
                 grown = int(piece) - recent.get(place, int(piece))
                 shown = f"{grown:+}" if grown else piece
                 numbers.append((place, int(piece)))
-            kept += [checksum(shown)] * (3 if full and shown == piece else 1)
+            kept += [checksum(shown)] * (3 if full else 1)
         else:
             kept += [checksum(piece)] * (160 if full and kind == "rule" else 1)
     return kept

@@ -507,7 +507,7 @@ class RecordedRun:
         signals = decision.signals
         return kind(
             self.id,
-            step=max(signals.step if signals else self.steps - 1, 0),
+            step=signals.step if signals else max(self.steps - 1, 0),
             reason=decision.reason or "",
             message=decision.message or "",
             metrics=_metrics(signals),
