@@ -40,7 +40,7 @@ class _Streaming(BaseChatModel):
 
     def _stream(self, *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
         for token in self.tokens:
-            yield ChatGenerationChunk(message=AIMessageChunk(token))
+            yield ChatGenerationChunk(message=AIMessageChunk(content=token))
 
 
 class _Idle(BaseCallbackHandler):
