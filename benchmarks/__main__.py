@@ -5,6 +5,7 @@
 ``python -m benchmarks stop_scores FILE...`` shows how the stagnation score was chosen,
 ``python -m benchmarks recorded_signals FOLDER`` which runs each signal touches,
 ``python -m benchmarks policy_shift FOLDER`` what the alert on a policy's shift sees,
+``python -m benchmarks chanting FOLDER`` which answers chant,
 ``python -m benchmarks stop_kinds FOLDER`` what each kind of stop saves, and guards of others,
 ``python -m benchmarks preset FOLDER`` what the preset stops, with each successful run, and
 ``python -m benchmarks evidence --data NAME=FOLDER`` makes the numbers of ``docs/evidence.md``.
@@ -63,6 +64,10 @@ def main(names: list[str]) -> int:
         from benchmarks import preset
 
         return preset.main(names[1:])
+    if names[:1] == ["chanting"]:
+        from benchmarks import chanting
+
+        return chanting.main(names[1:])
     if names[:1] == ["stop_kinds"]:
         from benchmarks import stop_kinds
 

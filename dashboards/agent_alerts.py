@@ -24,6 +24,7 @@ from dashboards.ratios import (
     recorded,
 )
 from tidegauge import catalog
+from tidegauge.streaming_metrics.chanting_answers import CHANTING_ANSWERS
 from tidegauge.streaming_metrics.failed_rounds import (
     FAILING,
     HIGHEST_FAILED_ROUNDS,
@@ -288,6 +289,18 @@ AGENT_ALERTS: Final = (
         ),
         runbook="near-loop",
         panel=(FLEET, "Stagnation, repetition and recurrence of active runs"),
+    ),
+    Alert(
+        "TidegaugeChanting",
+        new_events(_EVENTS, CHANTING_ANSWERS),
+        threshold=0,
+        severity="warning",
+        pending="0s",
+        keep_firing="5m",
+        summary=f"The model of {GROUP_NAME} chants: it repeated itself inside of "
+        f"{counted('answer', 'answers')} within five minutes.",
+        runbook="chanting",
+        panel=(FLEET, "Chanting answers and duplicate calls"),
     ),
     Alert(
         "TidegaugeSuccessFalling",

@@ -42,6 +42,8 @@ from dashboards.visualizations import (
 from tidegauge import catalog
 from tidegauge.catalog import MetricDefinition
 from tidegauge.streaming_metrics.auv import AUV_LOWER, AUV_RUNS, AUV_SUM, AUV_UPPER
+from tidegauge.streaming_metrics.calls_per_step import DUPLICATE_CALLS, MOST_CALLS
+from tidegauge.streaming_metrics.chanting_answers import CHANTING_ANSWERS, RUNS_CHANTING
 from tidegauge.streaming_metrics.interventions import (
     INTERVENTIONS,
     SAVED_SECONDS,
@@ -152,11 +154,12 @@ def _loops() -> list[Panel]:
     return [
         lines(
             "Runs in trouble",
-            "Running, stale and looping runs. Runs that stay in a loop are stuck: only you or a "
-            "policy can stop them.",
+            "Running, stale and looping runs, and those whose model repeats itself inside of its "
+            "answer. Runs that stay in a loop are stuck: only you or a policy can stop them.",
             Query(total(NOW.series(RUNS_ACTIVE)), "running"),
             Query(total(NOW.series(RUNS_STALE)), "stale"),
             Query(total(NOW.series(RUNS_LOOPING)), "looping"),
+            Query(total(NOW.series(RUNS_CHANTING)), "chanting"),
         ).span(8),
         lines(
             "Loop ratio by agent",
@@ -320,6 +323,19 @@ def _costs() -> list[Panel]:
             "Time of these steps, by agent. A policy that stops loops would save it.",
             Query(total(EVENTS.increase(LOOP_SECONDS), ["agent"]), "{{agent}}"),
             unit=SECONDS,
+        ),
+        bars(
+            "Chanting answers and duplicate calls",
+            "Answers of models of which nearly all of the last part repeats itself, and calls "
+            "with the same tool and arguments as another one of their turn. Both cost tokens and "
+            "bring nothing new: let a policy cut such answers and block such turns. Beside them, "
+            "the most calls that an active run has chosen at once. Empty until the first of them.",
+            Query(total(EVENTS.increase(CHANTING_ANSWERS), ["agent"]), "{{agent}}: answers"),
+            Query(total(EVENTS.increase(DUPLICATE_CALLS), ["agent"]), "{{agent}}: calls"),
+            Query(
+                total(NOW.series(MOST_CALLS), ["agent"], operator="max"),
+                "{{agent}}: most calls at once",
+            ),
         ),
         bars(
             "Interventions",

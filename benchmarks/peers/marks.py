@@ -19,6 +19,7 @@ from benchmarks.otlp_load import Load, make_load
 from benchmarks.peers.decorators import DECORATORS
 from benchmarks.peers.handlers import HANDLERS
 from benchmarks.peers.subject import Prepare, Setup, Subject, provider_for
+from benchmarks.peers.tokens import CODE, PROSE, READ, STREAMED, STREAMED_IDLE, STREAMED_TO_US
 from benchmarks.scripted_agent import Discard, hook_run
 from tidegauge.coding_agents.sessions import HookSessions
 from tidegauge.events import Call, CallResult, Outcome, RunEnded, RunStarted, Step
@@ -359,6 +360,8 @@ KINDS = {
         warm_up=1,
     ),
     "restored": Kind("Restored", (_NOTHING, Subject(_RESTORED, _restored)), (5, 25), warm_up=2),
+    "tokens": Kind("A token of an answer, read for chanting", READ, (1_000, 5_000)),
+    "streams": Kind("Added to a token that streams through LangChain", STREAMED, (200, 1_000)),
     "repetition": Kind(
         "Metrics of a step, and the similarity of its action to those before",
         (
@@ -398,5 +401,7 @@ AIMS = {
     _NEW_LATE: Aim(1.1, _NEW),
     _ENDS: Aim(3.0, _NEW),
     _PAST: Aim(1.1, _BEFORE),
+    CODE: Aim(2.0, PROSE),
+    STREAMED_TO_US: Aim(2.3, STREAMED_IDLE),
     IMPORTS[1].name: Aim(1.0, _SDK),
 }

@@ -675,6 +675,21 @@ def langchain_model_message(value: Any) -> int:
     return 1
 
 
+@entry("langchain-tokens")
+def langchain_tokens(value: Any) -> int:
+    handler = _handler()
+    root, model = uuid.uuid4(), uuid.uuid4()
+    handler.on_chain_start({"name": "agent"}, {"messages": []}, run_id=root)
+    handler.on_chat_model_start({"name": "m"}, [[]], run_id=model, parent_run_id=root)
+    for token in (value, [value], [{"type": "text", "text": value}], {"type": value}):
+        handler.on_llm_new_token(token, run_id=model, parent_run_id=root)
+    for event in (value, {"delta": value}, {"delta": {"type": "text-delta", "text": value}}):
+        handler.on_stream_event(event, run_id=model, parent_run_id=root)
+    _ordinary_call(handler, root, uuid.uuid4())
+    handler.on_chain_end({}, run_id=root)
+    return 1
+
+
 @entry("langchain-contents", capture_content=True)
 def langchain_contents(value: Any) -> int:
     from langchain_core.messages import HumanMessage, ToolMessage

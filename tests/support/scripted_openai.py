@@ -11,9 +11,11 @@ The scripts are those of :mod:`support.scripted_model`: a function from the mess
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -31,11 +33,13 @@ class OpenAIServer:
     Attributes:
         url: for ``base_url`` of clients.
         requests: bodies of all requests, in their order.
+        cut: the names of the models whose streams a client closed before their end.
     """
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.requests: list[dict[str, Any]] = []
+        self.cut: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._scripts: dict[str, Script] = {}
 
     def model(self, name: str, script: Script, **options: Any) -> ChatOpenAI:
@@ -84,12 +88,24 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.path.endswith("/chat/completions"):
             self._respond(404, "application/json", b"{}")
         elif body.get("stream"):
-            events = [*_chunks(server.answer(body), body), "[DONE]"]
-            text = "".join(f"data: {event}\n\n" for event in events)
-            self._respond(200, "text/event-stream", text.encode())
+            self._stream(server, server.answer(body), body)
         else:
             text = json.dumps(_completion(server.answer(body), body))
             self._respond(200, "application/json", text.encode())
+
+    def _stream(self, server: OpenAIServer, answer: AIMessage, body: dict[str, Any]) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        try:
+            for event in itertools.chain(_chunks(answer, body), ["[DONE]"]):
+                data = f"data: {event}\n\n".encode()
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+            self.wfile.write(b"0\r\n\r\n")
+        except OSError:  # the client has closed the connection
+            server.cut.put(body["model"])
+            self.close_connection = True
 
     def do_GET(self) -> None:
         """A page for tools: its own path."""
@@ -119,15 +135,18 @@ def _completion(message: AIMessage, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _chunks(message: AIMessage, body: dict[str, Any]) -> Iterator[str]:
-    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
-    deltas += [{"content": f"{word} "} for word in str(message.content).split()]
+    words = [{"content": f"{word} "} for word in str(message.content).split()]
+    deltas: Iterable[dict[str, Any]] = [{"role": "assistant", "content": ""}, *words]
+    if message.additional_kwargs.get("endless"):
+        deltas = itertools.chain(deltas, itertools.cycle(words))
     for index, call in enumerate(message.tool_calls):
         whole = _call(call)
         arguments = whole["function"]["arguments"]
         half = len(arguments) // 2
         first = {**whole, "function": {**whole["function"], "arguments": arguments[:half]}}
         rest = {"function": {"arguments": arguments[half:]}}
-        deltas += [{"tool_calls": [{"index": index, **piece}]} for piece in (first, rest)]
+        pieces = [{"tool_calls": [{"index": index, **piece}]} for piece in (first, rest)]
+        deltas = [*deltas, *pieces]
     head = _head("chat.completion.chunk", body)
     for delta in deltas:
         choice = {"index": 0, "delta": delta, "finish_reason": None}

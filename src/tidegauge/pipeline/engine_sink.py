@@ -281,6 +281,18 @@ class EngineSink:
         elif run is not None and self.limits is not None:
             self.limits.pause(run)
 
+    def chanted(self, run: str, share: float, over: bool = False) -> Decision:
+        """So much of a model's answer repeats itself; 0, another answer begins.
+
+        Args:
+            over: whether the run is over: the policy is not asked.
+        """
+        try:
+            return self.engine.chanted(run, share, None if over else self._live)
+        except Exception as error:
+            self._switch_off(run, error)
+            raise
+
     def nudged(self, run: str, nudge: Decision) -> None:
         """Count a nudge that was delivered."""
         step = 0 if nudge.signals is None else nudge.signals.step

@@ -159,6 +159,7 @@ class Pipeline:
             on_refused=self.engine.refused,
             on_model_call=None if live.limits is None else live.model_called,
             on_wait=None if live.limits is None else live.run_waits,
+            on_chanting=live.chanted,
             held_bytes=self.engine.held_bytes,
             max_waiting=settings.max_runs,
         )

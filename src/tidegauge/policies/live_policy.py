@@ -90,7 +90,7 @@ class LivePolicy:
 
         Args:
             run: the run.
-            moment: 0, a step was issued; 1, its result was observed.
+            moment: 0, a step was issued; 1, its result was observed; 2, the model answers.
             blockable: whether the issued call can still be answered without being run.
         """
         state: Any = run.policy

@@ -52,7 +52,7 @@ from tidegauge.safety.critical import (
 )
 from tidegauge.safety.guard import guarded, internal_errors, passes
 from tidegauge.tracer import CallFailure, Failed, RequestLabels
-from tidegauge.values import class_name, failure_text
+from tidegauge.values import class_name, exact_text, failure_text
 from tidegauge.values.safe_reading import count, is_a, truth, whole
 
 Failure: TypeAlias = bool | BaseException | None
@@ -285,6 +285,8 @@ class OpenRun:
     def answered(self, answer: object) -> None:
         """The run gave this answer: its span has it, if contents are captured."""
         if self._recorded is not None:
+            if is_a(answer, str):
+                self._recorded.read_answer(exact_text(answer), over=True)
             self._recorded.spans.answered(answer)
 
     @property

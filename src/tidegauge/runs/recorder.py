@@ -18,6 +18,7 @@ from typing import Any, Final
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanContext
 
+from tidegauge.chanting import chanting_in
 from tidegauge.errors import RunStopped
 from tidegauge.events import (
     GO_ON,
@@ -88,6 +89,8 @@ class Recorder:
         on_model_call: called with a run's id and what a model call has used, or ``None`` before it;
             decides on the run.
         on_wait: called with the id of a run, and whether it waits for a person from now on.
+        on_chanting: called with a run's id, how much of an answer of its model repeats itself, and
+            whether the run is over.
         held_bytes: called with a run's id; how much memory the sink holds of it, about.
         max_waiting: limit of the runs that wait for a person.
 
@@ -107,6 +110,7 @@ class Recorder:
         on_refused: Callable[[str, int], None] | None = None,
         on_model_call: Callable[[str, ModelUsage | None], Decision] | None = None,
         on_wait: Callable[[str, bool], None] | None = None,
+        on_chanting: Callable[[str, float, bool], Decision] | None = None,
         held_bytes: Callable[[str], int] | None = None,
         max_waiting: int = 10_000,
     ) -> None:
@@ -121,6 +125,7 @@ class Recorder:
         self.on_refused = on_refused
         self.on_model_call = on_model_call
         self.on_wait = on_wait
+        self.on_chanting = on_chanting
         self.held_bytes = held_bytes
         self._warned: set[str] = set()
         self._reach = extract_reach(self.extractors)
@@ -182,6 +187,7 @@ class RecordedRun:
 
     Attributes:
         event: its start; the task only if spans show it.
+        chanting: how much of its model's last answer repeats itself, as it was reported.
         decision: the last decision other than ``go_on``; a stop is final.
         steps: steps issued.
         nudge: the nudge that waits for :meth:`take_nudge`.
@@ -202,6 +208,7 @@ class RecordedRun:
         "_recorder",
         "_reported_end",
         "_traced",
+        "chanting",
         "counts_usage",
         "decision",
         "event",
@@ -230,6 +237,7 @@ class RecordedRun:
         self._calls: OrderedDict[int, tuple[Call, ...]] = OrderedDict()
         self._mentions: tuple[Identity, ...] = ()
         self._last_looped = -2
+        self.chanting = 0.0  # the last share that was reported
         self.event = event
         self.decision: Decision = GO_ON
         self.steps = 0
@@ -561,6 +569,25 @@ class RecordedRun:
         """
         if self._recorder.on_refused is not None:
             self._recorder.on_refused(self.id, calls)
+
+    @guarded("recorder.chants", default=None)
+    def chants(self, share: float, *, over: bool = False) -> None:
+        """So much of the model's answer repeats itself, so far; 0, another answer begins.
+
+        Most answers repeat nothing: nothing is reported of them.
+
+        Args:
+            over: whether the run is over: it is counted, and nothing can be done about it.
+        """
+        if share != self.chanting and self._recorder.on_chanting is not None:
+            self.chanting = share
+            self._note(self._recorder.on_chanting(self.id, share, over))
+
+    @guarded("recorder.read_answer", default=None)
+    def read_answer(self, answer: str, *, over: bool = False) -> None:
+        """Read an answer of the model for chanting, which was not read while it streamed."""
+        self.chants(0.0)
+        self.chants(chanting_in(answer), over=over)
 
     @guarded("recorder.event", default=None)
     def _note(self, decision: Decision) -> None:

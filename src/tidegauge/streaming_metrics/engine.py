@@ -350,6 +350,20 @@ class Engine:
             if not found.finished:
                 found.totals.refused_calls += calls
 
+    def chanted(self, run: str, share: float, decider: Decider | None = None) -> Decision:
+        """Take how much of a model's answer repeats itself; see ``MeasuredRun.chanted``."""
+        now, found, decision = self._now(), self._seen(run), None
+        if found is None:
+            self._drop()
+        else:
+            try:
+                with here.critical, found.lock:
+                    decision = found.chanted(share, now, decider)
+            finally:
+                if found.faults:
+                    _record_faults(found)
+        return decision or GO_ON
+
     def run_ended(self, event: RunEnded) -> RunReport | None:
         """Close a run and add it to its group; ``None`` if it is not open."""
         if event.refused_calls:

@@ -35,7 +35,7 @@ class LiveSignals:
 
 _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "run": lambda run: run.started.run,
-    "step": lambda run: run.steps - 1,
+    "step": lambda run: max(run.steps - 1, 0),  # an answer may chant before the first step
     "action_digest": lambda run: run.latest.action_digest,
     "state_digest": lambda run: run.latest.state_digest,
     "agent": lambda run: run.started.agent,

@@ -27,7 +27,7 @@ class IssuedStep(NamedTuple):
         name: name of the action; of a round, the names of its calls joined by ``+``.
         uses: entities that the action uses.
         mentions: entities that occur in the state.
-        calls: how many calls the round has.
+        calls: how many calls the round has, without thoughts beside others.
         declared: what is declared of the tool of each call; empty, nothing of any.
         time: when, in seconds; ``None``, not known.
         words: checksums of the action's distinct words, where they are compared.
@@ -41,6 +41,7 @@ class IssuedStep(NamedTuple):
         exact_state: digest of what the agent saw, noise included; ``None``, the same as ``state``.
         exact_action: digest of what it chose, noise included; ``None``, the same as ``action``.
         noise: the kinds of known noise that were left out of what it chose and saw.
+        duplicates: how many of its calls equal one before them in the round.
 
     For a call that repeats a blocked one, state, action and name are those of the loop's next step.
     """
@@ -64,6 +65,7 @@ class IssuedStep(NamedTuple):
     exact_state: bytes | None = None
     exact_action: bytes | None = None
     noise: Sequence[str] = ()
+    duplicates: int = 0
 
 
 class Answered(NamedTuple):

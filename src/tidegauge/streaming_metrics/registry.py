@@ -18,6 +18,8 @@ from tidegauge.events import RunStarted
 from tidegauge.streaming_metrics import (
     answers,
     auv,
+    calls_per_step,
+    chanting_answers,
     empty_streak,
     entropy_split,
     exploration,
@@ -68,6 +70,8 @@ from tidegauge.streaming_metrics.records import IssuedStep, ObservedStep
 RUNS: Final[tuple[Declaration[Any], ...]] = (
     run_counts.DECLARATION,
     token_rate.DECLARATION,
+    calls_per_step.DECLARATION,
+    chanting_answers.DECLARATION,
     recurrence.DECLARATION,
     novelty.DECLARATION,
     polling_allowance.DECLARATION,

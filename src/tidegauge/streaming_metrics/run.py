@@ -25,6 +25,8 @@ from tidegauge.events import (
 from tidegauge.safety.guard import arrived_from_outside
 from tidegauge.streaming_metrics.answers import Answers, take_answer
 from tidegauge.streaming_metrics.buckets import Exemplar, addable
+from tidegauge.streaming_metrics.calls_per_step import counted_calls
+from tidegauge.streaming_metrics.chanting_answers import ChantingAnswers
 from tidegauge.streaming_metrics.declaration import Declaration, RunSettings
 from tidegauge.streaming_metrics.digested import (
     DigestedAnswer,
@@ -361,9 +363,10 @@ class MeasuredRun:
         unknown = b"unknown %08d" % t
         state = seen or unknown
         overlaps = bool(self.open_steps) and not (given or skipped) and self._overlaps(t)
-        taken = (t, state, action, name, uses, mentions, len(calls), declared, when, words,
+        size, duplicates = (1, 0) if len(calls) == 1 else counted_calls(calls, declared)
+        taken = (t, state, action, name, uses, mentions, size, declared, when, words,
                  similarity, tokens, at, clues, overlaps, mutates, exact_state or unknown,
-                 exact_action, noise)  # fmt: skip
+                 exact_action, noise, duplicates)  # fmt: skip
         refused = self.refused
         if refused is not None and action == refused.action:
             expected = self.of(Loops).expected
@@ -752,6 +755,30 @@ class MeasuredRun:
             tuple(islice(exploration.ready, _MAX_SITUATION)),
             repeated,
         )
+
+    def chanted(
+        self, share: float, now: float | None, decider: Decider | None = None
+    ) -> Decision | None:
+        """Take how much of the model's answer repeats itself, so far; 0, another answer begins.
+
+        Args:
+            share: as :class:`~tidegauge.chanting.Chanting` has it.
+            now: seconds on the engine's clock.
+            decider: the policy to ask.
+        """
+        answers = None if self.finished else self.bring(ChantingAnswers)
+        if answers is None:
+            return None
+        if now is not None:
+            self.last_seen = now
+        answers.take(share)
+        if not share or decider is None or self.unguarded:
+            return None
+        try:
+            return decider.decide(self, ANSWERED, False)
+        except Exception as error:
+            self._switch_off(error)
+            return None
 
     def policy_state(self, make: Callable[[], S]) -> S:
         """The policy's state for this run, created on the first call."""

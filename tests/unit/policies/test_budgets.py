@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tidegauge.run_stores.sqlite_store import SqliteRunStore
 
 from tidegauge.errors import ConfigurationError, RunStopped
 from tidegauge.events import Call, Decision, ModelUsage, Outcome, RunEnded, RunStarted, Step
@@ -17,7 +18,6 @@ from tidegauge.pipeline import EngineSink, configure
 from tidegauge.policies import Budget, Policy, Rule
 from tidegauge.policies.budget import LiveBudgets, amounts_of
 from tidegauge.policies.prices import DOLLAR, ModelPrice, default_prices, price_of
-from tidegauge.run_stores.sqlite_store import SqliteRunStore
 from tidegauge.runs.context import run as open_run
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start

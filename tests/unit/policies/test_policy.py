@@ -128,6 +128,18 @@ LOOP = {"loop_period": 3, "loop_first_step": 4}
             {"completed_steps": 8, "repetition": 4.0, "stagnation": 20.0},
             "stagnation 20 (8 steps + 3 x 4 repetition)",
         ),
+        (
+            Rule("calls_per_step", 100, "stop"),
+            {"calls_per_step": 99},
+            {"calls_per_step": 100},
+            "100 calls in one step",
+        ),
+        (
+            Rule("duplicate_calls", 5, "stop"),
+            {"calls_per_step": 12, "duplicate_calls": 4},
+            {"calls_per_step": 12, "duplicate_calls": 5},
+            "12 calls in one step, 7 of them distinct",
+        ),
         # the tenth step may be taken, the eleventh may not
         (Rule("steps", 10, "stop"), {"steps": 10}, {"steps": 11}, "more than 10 steps"),
     ],

@@ -10,6 +10,7 @@ from uuid import UUID
 from opentelemetry.context import Context
 from opentelemetry.trace import Span
 
+from tidegauge.chanting import Chanting
 from tidegauge.errors import RunStopped
 from tidegauge.events import ABSENT, CallResult, RunOutcome, made
 from tidegauge.instrumentation.langchain.body_context import BodyContext
@@ -89,6 +90,8 @@ class ModelCall(NamedTuple):
         answering: whether it may give the agent's structured output as a tool call.
         piped: whether it is a part of a sequence: what comes next may parse its calls.
         messages: what it was shown, or its prompt.
+        chanting: reads its answer while it streams; ``None``, it has not streamed any text.
+        streams: what gives that text, ``tokens`` or ``events``: some models give both.
     """
 
     span: Span
@@ -98,6 +101,8 @@ class ModelCall(NamedTuple):
     piped: bool = False
     context: BodyContext | None = None
     messages: object = None
+    chanting: Chanting | None = None
+    streams: str = ""
 
 
 class Choice(NamedTuple):
@@ -429,6 +434,30 @@ class AgentRun:
                 return call
             run = None if run.around is None else run.around.run
         return None
+
+    def read(self, call: ModelCall, key: int, text: str, streams: str) -> None:
+        """The model goes on with its answer: if it chants, a stop is raised here, in its stream.
+
+        Where the middleware ends the agent, it catches the stop; where nothing can, the answer goes
+        on to its end.
+
+        Args:
+            key: callback id of the call.
+            streams: what gives the text, ``tokens`` or ``events``.
+        """
+        chanting = call.chanting
+        if chanting is None:
+            chanting = Chanting()
+            self.models[key] = call._replace(chanting=chanting, streams=streams)
+            self.recorded.chants(0.0)
+        elif call.streams != streams:
+            return
+        chanting.add(text)
+        if chanting.highest:
+            self.recorded.chants(chanting.highest)
+            if self.recorded.decision.action == "stop" and self.refuses:
+                self._stopped = True
+                self.recorded.enforce(STOP)
 
     def choose(
         self,

@@ -90,6 +90,14 @@ def answer_of(response: LLMResult, finish_reasons: Sequence[str]) -> Reply:
     return Reply(choices, messages)
 
 
+def text_of(content: object) -> str:
+    """What a model says in a message, in a part of one, or in blocks of it: with its reasoning."""
+    if is_a(content, str):
+        return exact_text(content) or ""
+    blocks = [content] if is_a(content, dict) else content
+    return "".join([item["content"] for item in _parts(blocks) if "content" in item])
+
+
 def shown_result(result: object) -> object:
     """What a tool returned: of content blocks the texts and addresses, and no data of pictures."""
     if type(result) is not list or not result:
@@ -150,9 +158,9 @@ def _parts(content: object) -> Iterator[Item]:
         kind = label(entry(block, "type")) or "unknown"
         if kind in _CALLS:
             continue
-        if kind in ("text", "output_text"):
+        if kind in ("text", "output_text", "text-delta"):
             yield {"type": "text", "content": _text(entry(block, "text"))}
-        elif kind in ("reasoning", "thinking"):
+        elif kind in ("reasoning", "thinking", "reasoning-delta"):
             said = entry(block, "reasoning") or entry(block, "thinking")
             yield {"type": "reasoning", "content": _text(said)}
         elif kind in _MEDIA:

@@ -47,6 +47,7 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.outputs import LLMResult
 from opentelemetry.trace import INVALID_SPAN, Span
 
+from tidegauge.chanting import SHORTEST_CHANT
 from tidegauge.errors import ConfigurationError, RunStopped
 from tidegauge.events import ABSENT, CallResult, made
 from tidegauge.instrumentation.langchain import (
@@ -458,15 +459,18 @@ class TidegaugeCallbackHandler(RunHolder):
     def on_llm_new_token(
         self, token: object, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
     ) -> None:
-        """The model answers: what runs between two tokens may be the consumer's code."""
-        self._leave_model(run_id, parent_run_id)
+        """The model answers: what runs between two tokens may be the consumer's code.
+
+        An answer that chants is read here, and cut by a stop.
+        """
+        self._read(run_id, parent_run_id, token, "tokens")
 
     @_hook
     def on_stream_event(
         self, event: object, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
     ) -> None:
         """As :meth:`on_llm_new_token`, for ``stream_events(version="v3")``."""
-        self._leave_model(run_id, parent_run_id)
+        self._read(run_id, parent_run_id, entry(event, "delta"), "events")
 
     @_hook
     def on_llm_end(
@@ -493,6 +497,11 @@ class TidegaugeCallbackHandler(RunHolder):
             run.recorded.spans.end_chat(call.span, answer.response, answer=said)
         if answer.tokens is None:
             run.recorded.without_usage()
+        content = answer.content
+        if call.chanting is None and (
+            type(content) is not str or len(content) >= SHORTEST_CHANT or run.recorded.chanting
+        ):
+            run.recorded.read_answer(chat_contents.text_of(content))
         chose = call.chooses and answer.calls
         if chose and isinstance(scope, NestedChain):
             scope = self._runs.open_agent(scope)
@@ -517,10 +526,12 @@ class TidegaugeCallbackHandler(RunHolder):
             return
         if scope.tool is None and call.chooses and not answer.calls:
             shown, messages = parsing.last_shown(call.messages)
-            text = parsing.text_of(response)
+            text = chat_contents.text_of(content)
             run.turns.say(text, shown=shown, messages=messages, tokens=answer.tokens)
         else:
             run.turns.add_tokens(answer.tokens, scope.tool)
+        if run.recorded.chanting:
+            run.enforce()
 
     @_hook
     def on_llm_error(
@@ -818,19 +829,25 @@ class TidegaugeCallbackHandler(RunHolder):
         )
         context = enter_model(span) if alone else None
         shown = messages if text is None else text
-        run.models[run_id.int] = made(
-            ModelCall, (span, chooses, node, answering, piped, context, shown)
-        )
+        fields = (span, chooses, node, answering, piped, context, shown, None, "")
+        run.models[run_id.int] = made(ModelCall, fields)
         if context is not None:
             context.over = False
 
-    def _leave_model(self, run_id: UUID, parent_run_id: UUID | None) -> None:
+    def _read(
+        self, run_id: UUID, parent_run_id: UUID | None, content: object, streams: str
+    ) -> None:
         scope = self._runs.scope_of(parent_run_id)
         call = None if scope is None else scope.run.models.get(run_id.int)
-        context = None if call is None else call.context
-        if scope is not None and call is not None and context is not None and not context.over:
+        if scope is None or call is None:
+            return
+        context = call.context
+        if context is not None and not context.over:
             leave_model(context)
             scope.run.recorded.spans.first_chunk(call.span)
+        text = content if type(content) is str else chat_contents.text_of(content)
+        if text:
+            scope.run.read(call, run_id.int, text, streams)
 
     def _begin_node(
         self,

@@ -7,7 +7,8 @@ exception only. The middleware is part of the agent:
   that request only and not in the agent's state;
 - a **blocked** call is answered and not run, and so is every other call of its turn;
 - a **stop** ends the agent with a message that says why. What the model chose last is kept, its
-  calls are answered as not run: the state is clean, and a thread with a checkpointer can go on.
+  calls are answered as not run: the state is clean, and a thread with a checkpointer can go on. Of
+  an answer that is cut while it streams, nothing is kept.
 """
 
 from __future__ import annotations
@@ -141,8 +142,11 @@ class TidegaugeMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     ) -> ModelResponse[Any]:
         """Show the model a nudge; end the agent if the policy stops the run with what it chose."""
         run = self._find_run()
-        with self._nudged(run, request) as nudged:
-            response = handler(nudged)
+        try:
+            with self._nudged(run, request) as nudged:
+                response = handler(nudged)
+        except RunStopped as stop:
+            return self._cut(run, stop)
         return self._ended(run, response) or response
 
     async def awrap_model_call(
@@ -152,8 +156,11 @@ class TidegaugeMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     ) -> ModelResponse[Any]:
         """As :meth:`wrap_model_call`."""
         run = self._find_run()
-        with self._nudged(run, request) as nudged:
-            response = await handler(nudged)
+        try:
+            with self._nudged(run, request) as nudged:
+                response = await handler(nudged)
+        except RunStopped as stop:
+            return self._cut(run, stop)
         return self._ended(run, response) or response
 
     def wrap_tool_call(
@@ -221,6 +228,12 @@ class TidegaugeMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         refused = [refused_message(call) for call in calls]
         result = [*response.result, *refused, self._last_message(run, stop)]
         return ModelResponse(result, response.structured_response)
+
+    def _cut(self, run: GuidedRun | None, stop: RunStopped) -> ModelResponse[Any]:
+        """The last message, where a stop has cut the model's answer; another stop is raised."""
+        if run is None or stop.run != run.recorded.id or not self._graceful:
+            raise stop
+        return ModelResponse([self._last_message(run, stop)])
 
     @guarded("langchain.middleware.block", default=None, interrupting="skip")
     def _refused(self, request: ToolCallRequest) -> ToolMessage | None:

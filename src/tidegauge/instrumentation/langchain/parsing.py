@@ -81,6 +81,7 @@ class ModelAnswer(NamedTuple):
     entropy: float | None = None
     message: str | None = None  # its id in the graph's state
     tokens: int | None = None  # of both directions together
+    content: object = ""
 
 
 class NodeAnswer(NamedTuple):
@@ -191,6 +192,7 @@ def model_answer(response: LLMResult, *, described: bool = True) -> ModelAnswer:
     usage: object = None
     own: str | None = None
     message_id: str | None = None
+    content: object = generation.text if message is None else ""
     answers = issubclass(type(message), AIMessage)
     if answers:
         info = message.response_metadata
@@ -198,7 +200,7 @@ def model_answer(response: LLMResult, *, described: bool = True) -> ModelAnswer:
         if type(given) is not list or len(given) > _MAX_ITEMS:
             given = part(given, slice(_MAX_ITEMS))
         calls = tuple([_chosen_call(call) for call in given])
-        usage, message_id = message.usage_metadata, message.id
+        usage, message_id, content = message.usage_metadata, message.id, message.content
         if type(message_id) is not str:
             message_id = label(message_id)
         message_id = message_id or None
@@ -223,21 +225,7 @@ def model_answer(response: LLMResult, *, described: bool = True) -> ModelAnswer:
     if described:
         reasons = (reason,) if reason else ()
         found = made(ModelResponse, (own or None, model, reasons, *tokens))
-    return made(ModelAnswer, (calls, found, entropy, message_id, spent))
-
-
-def text_of(response: LLMResult) -> object:
-    """What an answer says, without its parts that are no text; absent, it cannot be read."""
-    generation = first(first(response.generations))
-    if issubclass(type(generation), ChatGeneration):
-        content = generation.message.content
-        if issubclass(type(content), str):
-            return content
-        parts = [
-            entry(one, "text") if is_a(one, dict) else one for one in part(content, _FEW_ITEMS)
-        ]
-        return "\n".join([str.__str__(one) for one in parts if is_a(one, str)])
-    return generation.text if issubclass(type(generation), Generation) else ABSENT
+    return made(ModelAnswer, (calls, found, entropy, message_id, spent, content))
 
 
 def last_shown(messages: object) -> tuple[object, int | None]:

@@ -183,8 +183,11 @@ class TidegaugeRunHooks(RunHooks[Any]):
             spans.end_chat(chat, answer.response, answer=said)
         if run.recorded.counts_usage:
             run.recorded.spend(answer.response.usage(parsing.agent_request(agent).model))
+        run.recorded.read_answer(item_contents.text_of(response.output))
         if not answer.calls:
             run.turns.add_tokens(answer.tokens)
+            if run.recorded.chanting:
+                run.enforce()
             return
         run.enforce(len(answer.calls))  # what is refused after a stop is no step
         blockable = not run.watched_only and self._guards(agent, answer.calls)

@@ -55,6 +55,15 @@ def answer_of(items: object, finish_reasons: Sequence[str] = ()) -> Reply | None
     return Reply([choice], known)
 
 
+def text_of(items: object) -> str:
+    """What a model says in its answer, with its reasoning."""
+    said: list[str] = []
+    for item in part(items, slice(_MAX_ITEMS)):
+        if not (label(_read(item, "type")) or "").endswith("_call"):
+            said += [found["content"] for found in _parts(item) if "content" in found]
+    return "".join(said)
+
+
 def _message(item: Any) -> Item:
     return {"role": _role(item), "parts": list(_parts(item))}
 

@@ -235,6 +235,7 @@ class TidegaugeTracingProcessor(TracingProcessor):
             return  # the hooks report it once for all attempts
         if run.recorded.counts_usage:
             run.recorded.spend(answer.response.usage(request.model))
+        run.recorded.read_answer(item_contents.text_of(self._items(span.span_data)))
         if answer.calls and scope.tool is None:
             run.recorded.without_control(_NO_HOOKS)
             run.turns.choose(answer.calls, tokens=answer.tokens)
@@ -242,11 +243,12 @@ class TidegaugeTracingProcessor(TracingProcessor):
             run.turns.add_tokens(answer.tokens, scope.tool)
 
     def _said(self, data: Any, answer: parsing.ModelAnswer) -> Reply | None:
+        return item_contents.answer_of(self._items(data), answer.response.finish_reasons)
+
+    def _items(self, data: Any) -> object:
         if isinstance(data, ResponseSpanData):
-            output = None if data.response is None else data.response.output
-        else:
-            output = parsing.output_items(data)
-        return item_contents.answer_of(output, answer.response.finish_reasons)
+            return None if data.response is None else data.response.output
+        return parsing.output_items(data)
 
     def _shown(self, data: Any, run: AgentRun) -> Prompt | None:
         """What the model was shown, unless the hooks reported it at the start."""

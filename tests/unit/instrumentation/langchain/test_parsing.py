@@ -137,7 +137,9 @@ def test_older_forms_of_an_answer() -> None:
     assert (*answer.response[3:5], answer.tokens) == (7, 0, 7)
     line = Generation(text="a line", generation_info={"finish_reason": "length"})
     answer = parsing.model_answer(LLMResult(generations=[[line]]))
-    assert answer == ModelAnswer(response=ModelResponse(finish_reasons=("length",)))
+    assert answer == ModelAnswer(
+        response=ModelResponse(finish_reasons=("length",)), content="a line"
+    )
     assert answer.tokens is None
     for nothing in ([], [[]]):
         assert parsing.model_answer(LLMResult(generations=nothing)) == ModelAnswer()

@@ -106,7 +106,7 @@ def test_a_models_answer_that_holds_anything(base: type) -> None:
     tokens, reasons = (0, ("0",)) if base is int else (None, ("0.0",) if base is float else ())
     response_id = reasons[0] if reasons else None
     read = (response_id, None, reasons, tokens, tokens, None, None, tokens)
-    assert answer[1:] == (read, None, response_id, tokens)
+    assert answer[1:] == (read, None, response_id, tokens, "")
     assert all(type(reason) is str for reason in answer.response.finish_reasons)
 
 
