@@ -88,6 +88,7 @@ class TestSettings:
             ("failed_rounds", 7, "observe"),
             ("result_streak", 8, "observe"),
             ("near_streak", 5, "observe"),
+            ("duplicate_calls", 20, "observe"),
         ]
 
     def test_rules_from_a_generator_are_all_taken(self, configure):

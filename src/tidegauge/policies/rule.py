@@ -125,7 +125,8 @@ def guard_rules(guard: Guard, share: float = 1.0) -> tuple[Rule, ...]:
     Args:
         guard: ``stuck`` stops such runs, ``watch`` counts what it would have stopped. Both count
             creative retries of one failure, whose results only say that they failed, and calls
-            whose results differ only in numbers that mean nothing.
+            whose results differ only in numbers that mean nothing, and 20 calls of one step
+            that others of it make.
         share: share of the runs that it stops.
 
     >>> for rule in guard_rules("stuck"):
@@ -136,10 +137,11 @@ def guard_rules(guard: Guard, share: float = 1.0) -> tuple[Rule, ...]:
     failed_rounds 7 stop
     result_streak 8 observe
     near_streak 5 observe
+    duplicate_calls 20 observe
     """
     action: PolicyAction = "stop" if guard == "stuck" else "observe"
     stopping = [Rule(name, at, action, share=share) for name, at in _STUCK.items()]
-    return (*stopping, Rule("result_streak", 8), Rule("near_streak", 5))
+    return (*stopping, *[Rule(name, at) for name, at in _WARNING.items()])
 
 
 def with_guard(rules: Iterable[Rule], guard: Guard, share: float = 1.0) -> tuple[Rule, ...]:
@@ -147,7 +149,7 @@ def with_guard(rules: Iterable[Rule], guard: Guard, share: float = 1.0) -> tuple
 
     >>> [rule.signal for rule in with_guard([Rule("failed_rounds", 3, "stop")], "stuck")]
     ['failed_rounds', 'loop_evidence', 'turn_loop_evidence', 'stuck_streak', 'result_streak', \
-'near_streak']
+'near_streak', 'duplicate_calls']
     """
     given = tuple(rules)
     decided = {
@@ -165,6 +167,9 @@ _STUCK: Final = {
     "stuck_streak": 5,
     "failed_rounds": 7,
 }
+
+_WARNING: Final = {"result_streak": 8, "near_streak": 5, "duplicate_calls": 20}
+"""What the preset only counts."""
 
 DEFAULT_RULES: Final = guard_rules("watch")
 """The default rules: they only count what the preset would have stopped."""

@@ -228,6 +228,7 @@ def test_by_default_nothing_is_stopped() -> None:
             "turn_loop_evidence": None,
             "stuck_streak": 9,
             "near_streak": None,
+            "duplicate_calls": None,
         }
     )
     assert policy.decide(known).action == "go_on"
