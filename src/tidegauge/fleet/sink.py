@@ -136,8 +136,7 @@ class FleetSink(EngineSink):
             if measured is None:
                 continue
             with here.critical, measured.lock:
-                load_run(measured, one["state"])
-                measured.baseline = measured.totals  # nothing counts yet
+                load_run(measured, one["state"], goes_on=False)
             run = self._open[event.run] = _OpenRun(event)
             run.trace_id, run.parent, run.decided = one["trace_id"], one["parent"], one["decided"]
             run.children = tuple(one["children"])
