@@ -141,6 +141,26 @@ def test_every_field_of_a_run_moves_or_belongs_to_its_engine() -> None:
     assert moved | engines_own == set(MeasuredRun.__slots__)
 
 
+DEEP: Any = 1
+for _ in range(2_000):
+    DEEP = {"~tuple": [DEEP]}
+SAVED_WITH_TEXT = {
+    "_Saved": {
+        "metrics": [[4, []]],
+        "steps": ["many"],
+        "totals": {"Totals.1": [0]},
+        "latest": {"StepSignals": [0]},
+    },
+    "Totals.1": {"": 1},
+    "StepSignals": {
+        "run": ["r"],
+        "step": [0],
+        "action_digest": [None],
+        "state_digest": [None],
+    },
+}
+
+
 @pytest.mark.parametrize(
     "broken",
     [
@@ -149,6 +169,12 @@ def test_every_field_of_a_run_moves_or_belongs_to_its_engine() -> None:
         {"version": 1},
         {"version": 1, "started": 7},
         {"version": 1, "started": {"~dict": [["run", "r"]]}},
+        {"version": 9},
+        {"version": 9, "started": 7, "state": [5, {}], "policy": None},
+        {"version": 9, "state": [{"_Saved": 0}, {"_Saved": {"steps": [3]}}], "policy": None},
+        {"version": 9, "state": [{"_Saved": 0}, SAVED_WITH_TEXT], "policy": None},
+        {"version": 5, "state": [], "policy": None},
+        {"version": 5, "started": DEEP, "latest": DEEP, "metrics": {}, "policy": None},
     ],
 )
 def test_what_is_no_state_is_refused(broken: dict[str, Any]) -> None:

@@ -43,7 +43,7 @@ from tidegauge.receivers.trace_state import (
     order,
 )
 from tidegauge.runs.current import get_recorder
-from tidegauge.runs.recorder import Recorder
+from tidegauge.runs.recorder import RecordedRun, Recorder
 from tidegauge.safety.guard import guarded, log, passes
 
 _MAX_FINISHED: Final = 50_000
@@ -298,8 +298,8 @@ class Assembly:
         asleep = self._sleeping.pop(trace_id)
         if asleep is None:
             return
-        recorder = self._recorder()
-        held = PLAIN_TRACES.read(asleep.parts(), RecordedRun={"_recorder": recorder})
+        given = {RecordedRun: {"_recorder": self._recorder()}}
+        held = PLAIN_TRACES.read(asleep.parts(), given)
         trace = held["trace"]
         if trace is not None:
             self._traces[trace_id] = trace

@@ -510,15 +510,8 @@ def _ends(item: tuple[int, SleepingTrace]) -> float:
 
 _NOWHERE: Final = SpanFactory(NoOpTracer(), NoOpLogger("tidegauge"))
 _NO_SINK: Final[Any] = None
+_NO_ROOT: Final = Node(0, 0, None, name="", scope="", live=None)
 _RECORDER: Final = Recorder(_NO_SINK, _NOWHERE)
-
-
-def _new_run() -> ExternalRun:
-    return ExternalRun(_new_recorded(), _new_node(), "")
-
-
-def _new_node() -> Node:
-    return Node(0, 0, None, name="", scope="", live=None)
 
 
 def _new_recorded() -> RecordedRun:
@@ -527,8 +520,8 @@ def _new_recorded() -> RecordedRun:
 
 PLAIN_TRACES: Final = PlainObjects(
     [
-        Kept(Node, _new_node, ("_ended", "_reading")),
-        Kept(ExternalRun, _new_run, ("size",)),
+        Kept(Node, lambda: Node(0, 0, None, name="", scope="", live=None), ("_ended", "_reading")),
+        Kept(ExternalRun, lambda: ExternalRun(_new_recorded(), _NO_ROOT, ""), ("size",)),
         # What a decision was based on is for agents in this process.
         Kept(SpanTurns, lambda: SpanTurns(_new_recorded()), ("_reports", "_last", "_by_id")),
         Kept(SpanTurn, lambda: SpanTurn([], 0, ""), ("decision", "issued", "seen")),
@@ -545,17 +538,8 @@ PLAIN_TRACES: Final = PlainObjects(
         Kept(WaitingEvents, WaitingEvents),
     ],
     [
-        SpanData,
-        ReadSpan,
-        RunInfo,
-        AgentSpan,
-        ModelSpan,
-        ToolSpan,
-        ChosenCall,
-        CallResult,
-        SeenModel,
-        Interval,
-        Earliest,
+        *(SpanData, ReadSpan, RunInfo, AgentSpan, ModelSpan, ToolSpan, ChosenCall, CallResult),
+        *(SeenModel, Interval, Earliest),
     ],
     [ABSENT, UNKNOWN_ARGUMENTS],
 )

@@ -120,7 +120,8 @@ def plain_objects(
             part = type(getattr(new, name, None))
             if issubclass(part, Stateful) and part not in found:
                 # What has a parameter that is not saved is made as here.
-                found[part] = functools.partial(_part, make, name) if part.unsaved else part
+                of_owner = functools.partial(lambda make, name: getattr(make(), name), make, name)
+                found[part] = of_owner if part.unsaved else part
                 left.append(part)
         for held in kind.holds:
             if not issubclass(held, Stateful):
@@ -129,10 +130,6 @@ def plain_objects(
                 found[held] = held
                 left.append(held)
     return PlainObjects(kept, named, dicts=(EvictingDict,))
-
-
-def _part(make: Callable[[], Any], name: str) -> Any:
-    return getattr(make(), name)
 
 
 class Metric(Stateful, abc.ABC, Generic[R]):

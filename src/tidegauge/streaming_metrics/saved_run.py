@@ -97,22 +97,14 @@ def saved_start(state: Mapping[str, Any]) -> RunStarted:
         )
     try:
         if version == _BEFORE:
-            return _start_before(state["started"])
+            before = _before(state["started"])
+            return RunStarted(**{**before, "tasks": tuple(Task(*one) for one in before["tasks"])})
         started = _objects().read(state["started"])
-    except (LookupError, TypeError, AttributeError) as error:
+    except (LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError("The state of a run has another form.") from error
     if type(started) is not RunStarted or type(started.run) is not str:
         raise ValueError("The state of a run has another form.")
     return started
-
-
-def _version(state: Mapping[str, Any]) -> int:
-    version = state.get("version")
-    if version in (VERSION, _BEFORE):
-        return int(version)
-    raise ValueError(
-        f"The state of a run has version {version!r}; only {_BEFORE} and {VERSION} can be read."
-    )
 
 
 def load_run(run: MeasuredRun, state: Mapping[str, Any], *, goes_on: bool = True) -> None:
@@ -126,13 +118,12 @@ def load_run(run: MeasuredRun, state: Mapping[str, Any], *, goes_on: bool = True
     Raises:
         ValueError: the state has another version or form; the run is then unusable.
     """
-    version = _version(state)
     try:
-        if version == _BEFORE:
+        if state["version"] == _BEFORE:
             _load(run, _saved_before(run, state), _policy_before(state["policy"]))
         else:
             _load(run, _objects().read(state["state"]), state["policy"])
-    except (LookupError, TypeError, AttributeError) as error:
+    except (LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError("The state of a run has another form.") from error
     if goes_on:
         run.restore_ended()
@@ -189,12 +180,6 @@ begins again."""
 _NOT_KEPT: Final = frozenset(
     {"loop_steps", "onsets", "lasting_loops", "loop_tokens", "loop_seconds"}
 )
-
-
-def _start_before(data: Any) -> RunStarted:
-    started = _before(data)
-    started["tasks"] = tuple(Task(*task) for task in started["tasks"])
-    return RunStarted(**started)
 
 
 def _saved_before(run: MeasuredRun, state: Mapping[str, Any]) -> _Saved:

@@ -24,43 +24,29 @@ from itertools import accumulate, islice, repeat
 from typing import Any, Final, NamedTuple, TypeAlias
 
 Plain: TypeAlias = Any
+Given: TypeAlias = Mapping[Any, Mapping[str, Any]]
 _AS_IS: Final = frozenset({type(None), bool, str, int, float})
+_NUMBERS: Final = frozenset({bool, int, float})
 _LEAST: Final = -(1 << 63)  # of the integers that JSON has everywhere
 _MOST: Final = (1 << 64) - 1
-_LOCK: Final = type(threading.Lock())
-_NUMBERS: Final = frozenset({bool, int, float})
-_BYTES: Final = "bytes"
-_LENGTH: Final = ""
-"""In the place of columns, where all objects are as new."""
-
-_STEPS: Final = ""
-"""In the place of a class: whole numbers, each as its difference to the one before."""
-
-_COLUMNS: Final = "()"
-"""In the place of a class: tuples of one length, by column."""
-
 _FAR: Final = 1 << 62  # so that a difference has 64 bits
+_LOCK: Final = type(threading.Lock())
+_BYTES: Final = "bytes"
+_LENGTH: Final = ""  # in the place of columns, where all objects are as new
+# In the place of a class: whole numbers, each as its difference to the one before; tuples of one
+# length, by column.
+_STEPS: Final = ""
+_COLUMNS: Final = "()"
 _MAX_RECORDS: Final = 500_000
 _AN_OBJECT: Final = 10
 """Records for which an object counts: it takes up to a kilobyte, however short its plain form."""
 
 _REQUIRED: Final = object()
+_WRONG: Final = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 
-# Kinds; those of containers are found by class.
-_INTEGER: Final = 0
-_NOT_FINITE: Final = 1
-_CONSTANT: Final = 2
+# Kinds; those of containers follow. Of some, many are written as the length of each and all items.
+_INTEGER, _NOT_FINITE, _CONSTANT = range(3)
 _NESTED: Final = (list, tuple, set, frozenset)
-"""Many of these are written as the length of each and all items together."""
-
-_REFUSED: Final = (
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    OverflowError,
-    RecursionError,
-)
 _CONTAINERS: Final = (*_NESTED, deque, dict, OrderedDict)
 
 
@@ -86,10 +72,8 @@ class _Class:
     """A class of objects: its table's name, its attributes and how to set them."""
 
     def __init__(self, kept: Kept) -> None:
-        self.kind = kept.kind.__name__
-        self.name = f"{self.kind}.{kept.version}"
-        self.new = kept.new or kept.kind
-        self.ready = kept.ready
+        self.name = f"{kept.kind.__name__}.{kept.version}"
+        self.kind, self.new, self.ready = kept.kind, kept.new or kept.kind, kept.ready
         new = self.new()
         names = (
             name for base in reversed(kept.kind.__mro__) for name in getattr(base, "__slots__", ())
@@ -161,12 +145,12 @@ class PlainObjects:
         writer = _Writer(self)
         return [writer.value(root), writer.tables()]
 
-    def read(self, plain: Plain, **attributes: Mapping[str, Any]) -> Any:
+    def read(self, plain: Plain, given: Given | None = None) -> Any:
         """The value that :meth:`write` was called with.
 
         Args:
             plain: its plain form.
-            attributes: by the name of a class, what its objects have that is not kept.
+            given: by class, the attributes of its objects that are not kept.
 
         Raises:
             ValueError: it has another form.
@@ -174,9 +158,9 @@ class PlainObjects:
         try:
             root, tables = plain
             reader = _Reader(self, tables)
-            reader.fill(attributes)
+            reader.fill(given or {})
             return reader.value(root)
-        except _REFUSED as error:
+        except _WRONG as error:
             raise ValueError(f"a state has another form: {error}") from error
 
 
@@ -208,6 +192,7 @@ class _Writer:
         self._names = objects.names
         self._kinds = objects.kinds
         self._tables: dict[type, _Table] = {}
+        self._room = _MAX_RECORDS
         self._constants = {id(one): number for number, one in enumerate(objects.constants)}
 
     def tables(self) -> dict[str, Plain]:
@@ -219,12 +204,6 @@ class _Writer:
                 if kind is not bytes and table.written < len(table.rows):
                     self._write(kind, table)
                     grown = True
-        weights = [
-            table.written * (_AN_OBJECT if kind in self._objects.classes else 1)
-            for kind, table in self._tables.items()
-        ]
-        if sum(weights) > _MAX_RECORDS:
-            raise TypeError("no plain form for so many objects")
         return {table.name: self._plain(table) for table in self._tables.values()}
 
     def _plain(self, table: _Table) -> Plain:
@@ -242,6 +221,9 @@ class _Writer:
         first, rows = table.written, table.rows[table.written :]
         table.written = len(table.rows)
         found = self._objects.classes.get(kind)
+        self._room -= len(rows) * (1 if found is None else _AN_OBJECT)
+        if self._room < 0:
+            raise TypeError("no plain form for so many objects")
         if found is None:
             names, defaults = kind._fields, kind._field_defaults
         else:
@@ -290,9 +272,9 @@ class _Writer:
         if len(values) == 1:
             [value] = values
             plain = self.value(value)
-            return (
-                {name: [place] for name, place in plain.items()} if type(plain) is dict else [plain]
-            )
+            if type(plain) is dict:
+                return {name: [place] for name, place in plain.items()}
+            return [plain]
         kinds = set(map(type, values))
         if len(kinds) == 1:
             [kind] = kinds
@@ -307,11 +289,7 @@ class _Writer:
                 if 8 * max(map(abs, steps)) <= max(map(abs, numbers)):
                     return {_STEPS: [numbers[0], *steps]}
                 return numbers
-            if (
-                kind in _NESTED
-                and len(values) > 1
-                and self._constants.keys().isdisjoint(map(id, values))
-            ):
+            if kind in _NESTED and values and self._constants.keys().isdisjoint(map(id, values)):
                 return self._nested(kind, values)
         if kinds <= _NUMBERS:
             return [value if _LEAST <= value <= _MOST else self.value(value) for value in values]
@@ -346,7 +324,7 @@ class _Reader:
             if kept is not None:
                 self._made[name] = [kept.new() for _ in range(self._length(name, _AN_OBJECT))]
 
-    def fill(self, given: Mapping[str, Mapping[str, Any]]) -> None:
+    def fill(self, given: Given) -> None:
         """Set the attributes of all objects, with those that are given by class."""
         made = [(self._objects.by_name[name], name, rows) for name, rows in self._made.items()]
         for kept, name, rows in made:
