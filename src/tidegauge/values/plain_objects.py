@@ -332,7 +332,7 @@ class _Reader:
                 for one in rows:
                     setattr(one, attribute, value)
             columns, put = self._plain[name], kept.put
-            if _LENGTH in columns:
+            if columns.keys() == {_LENGTH}:
                 continue
             if len(rows) > 1:
                 for attribute, column in columns.items():
