@@ -51,8 +51,8 @@ supervised = partial(restarted_when_it_exits, before=EAGER)
 
 NEXT = """
 from tidegauge.fleet import snapshots
-snapshots.UPGRADES = {1: snapshots.Upgrade()}
-snapshots.VERSION = 2
+snapshots.UPGRADES = {2: snapshots.Upgrade()}
+snapshots.VERSION = 3
 """
 """The next release, which writes another version of snapshots, and reads this one's."""
 

@@ -170,21 +170,30 @@ def test_reset_leaves_nothing_but_the_parameters(kind, data):
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda state: {**state, "version": state["version"] + 1},
-        lambda state: {**state, "metric": "Another"},
-        lambda state: {**state, "fields": {}},
-        lambda state: {**state, "fields": {**state["fields"], "unknown": 1}},
-        lambda state: {},
+        lambda name, root, tables: _renamed(f"{name.rpartition('.')[0]}.99", root, tables),
+        lambda name, root, tables: _renamed("Another.1", root, tables),
+        lambda name, root, tables: [root, {**tables, name: {}}],
+        lambda name, root, tables: [root, {**tables, name: {**tables[name], "unknown": [1]}}],
+        lambda name, root, tables: [5, tables],
+        lambda name, root, tables: {},
     ],
-    ids=["version", "metric", "no fields", "other fields", "nothing"],
+    ids=["version", "metric", "no fields", "other fields", "another value", "nothing"],
 )
 def test_a_state_that_does_not_fit_is_refused(kind, spoil):
     source = fed(kind, {}, streams.hostile(kind.takes, 5))
     target = fed(kind, {}, streams.hostile(kind.takes, 3))
     before = copy.deepcopy(target.state())
+    root, tables = source.state()
+    [name] = root
     with pytest.raises(ValueError, match=r"state"):
-        target.load(spoil(source.state()))
+        target.load(spoil(name, root, tables))
     assert target.state() == before
+
+
+def _renamed(new: str, root: Any, tables: Any) -> Any:
+    [name] = root
+    others = {other: rows for other, rows in tables.items() if other != name}
+    return [{new: 0}, {**others, new: tables[name]}]
 
 
 @each(METRICS)

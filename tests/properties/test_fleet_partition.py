@@ -236,8 +236,8 @@ def test_snapshots_of_the_release_before_are_read_and_those_of_the_next_are_refu
         return data
 
     with pytest.MonkeyPatch.context() as next_release, snapshots("all"):
-        next_release.setattr(fleet_snapshots, "VERSION", 2)
-        next_release.setattr(fleet_snapshots, "UPGRADES", {1: fleet_snapshots.Upgrade(head, trace)})
+        next_release.setattr(fleet_snapshots, "VERSION", 3)
+        next_release.setattr(fleet_snapshots, "UPGRADES", {2: fleet_snapshots.Upgrade(head, trace)})
         worker = WorkerHere(produced, store, position)
         worker.take(log)
         worker.commit()
@@ -247,5 +247,5 @@ def test_snapshots_of_the_release_before_are_read_and_those_of_the_next_are_refu
             worker.take(log)
         finish(worker, log)
     assert by_run(produced.summaries) == by_run(expected.summaries)
-    with pytest.raises(ValueError, match="a snapshot has version 2; this release has 1"):
+    with pytest.raises(ValueError, match="a snapshot has version 3; this release has 2"):
         WorkerHere(produced, kept, position)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -17,8 +18,9 @@ from support.examples import examples
 from tidegauge.events import Answer, Call, CallResult, Outcome, RunEnded, RunStarted, Step, Task
 from tidegauge.streaming_metrics import Engine, RunReport
 from tidegauge.streaming_metrics.buckets import Buckets
+from tidegauge.streaming_metrics.metric import Stateful
 from tidegauge.streaming_metrics.run import MeasuredRun
-from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start
+from tidegauge.streaming_metrics.saved_run import _Saved, load_run, save_run, saved_start
 from tidegauge.streaming_metrics.snapshot import Group
 from tidegauge.streaming_metrics.totals import Totals
 
@@ -140,14 +142,28 @@ def test_every_field_of_a_run_moves_or_belongs_to_its_engine() -> None:
         "lock",
         "settings",
     }
-    first = engine()
-    first.run_started(RunStarted(run="r", place="hall", tasks=(Task("t1"),), exits=("attic",)))
-    run = first.get("r")
-    assert run is not None
-    state = save_run(run)
-    moved = {*state["values"], "metrics", "latest", "refused", "totals", "started"}
-    moved |= {"open_steps", "policy", "saved_policy"}
+    moved = {*_Saved._fields, "started", "policy", "saved_policy"}
     assert moved | engines_own == set(MeasuredRun.__slots__)
+
+
+DEEP: Any = 1
+for _ in range(2_000):
+    DEEP = {"~tuple": [DEEP]}
+SAVED_WITH_TEXT = {
+    "_Saved": {
+        "metrics": [[4, []]],
+        "steps": ["many"],
+        "totals": {"Totals.1": [0]},
+        "latest": {"StepSignals": [0]},
+    },
+    "Totals.1": {"": 1},
+    "StepSignals": {
+        "run": ["r"],
+        "step": [0],
+        "action_digest": [None],
+        "state_digest": [None],
+    },
+}
 
 
 @pytest.mark.parametrize(
@@ -158,6 +174,12 @@ def test_every_field_of_a_run_moves_or_belongs_to_its_engine() -> None:
         {"version": 1},
         {"version": 1, "started": 7},
         {"version": 1, "started": {"~dict": [["run", "r"]]}},
+        {"version": 9},
+        {"version": 9, "started": 7, "state": [5, {}], "policy": None},
+        {"version": 9, "state": [{"_Saved": 0}, {"_Saved": {"steps": [3]}}], "policy": None},
+        {"version": 9, "state": [{"_Saved": 0}, SAVED_WITH_TEXT], "policy": None},
+        {"version": 5, "state": [], "policy": None},
+        {"version": 5, "started": DEEP, "latest": DEEP, "metrics": {}, "policy": None},
     ],
 )
 def test_what_is_no_state_is_refused(broken: dict[str, Any]) -> None:
@@ -183,22 +205,22 @@ def counters(engines: list[Engine]) -> dict[str, Any]:
             started,
             {name: comparable_count(getattr(totals, name)) for name in Totals.__slots__},
             finished.finished,
-            [rounded(metric.state()) for metric in finished.metrics.values()],
+            [rounded(metric) for metric in finished.metrics.values()],
             comparable_count(finished.histograms["run_steps"]),
         )
         for key, (started, totals, finished) in found.items()
     }
 
 
-def rounded(state: Any) -> Any:
-    """A metric's state without what goes by the order of runs: last digits, and order itself."""
-    if isinstance(state, float):
-        return round(state, 9) + 0.0
-    if isinstance(state, dict) and "~dict" in state:
-        return sorted(map(rounded, state["~dict"]), key=repr)
-    if isinstance(state, dict):
-        return {name: rounded(value) for name, value in state.items()}
-    return [rounded(value) for value in state] if isinstance(state, list) else state
+def rounded(value: Any) -> Any:
+    """What a metric keeps without what goes by the order of runs: last digits, and order itself."""
+    if isinstance(value, Stateful):
+        return {name: rounded(getattr(value, name)) for name in value._slots()}
+    if isinstance(value, float):
+        return round(value, 9) + 0.0
+    if isinstance(value, dict):
+        return sorted([[key, rounded(item)] for key, item in value.items()], key=repr)
+    return list(map(rounded, value)) if isinstance(value, list | tuple | deque) else value
 
 
 def comparable_count(value: Any) -> Any:

@@ -25,8 +25,7 @@ from tidegauge.recordings.encoding import encoded
 from tidegauge.safety.critical import here
 from tidegauge.streaming_metrics import Engine, RunReport, run_entry
 from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start
-
-_KEPT: Final = ("trace_id", "parent", "children", "decision", "decided")
+from tidegauge.values.plain_objects import Kept, PlainObjects
 
 Produce: TypeAlias = Callable[[Literal["summary", "decision"], str, bytes], None]
 """Called with each summary and decision: its kind, the run's id, and the record."""
@@ -42,6 +41,9 @@ class _OpenRun:
         self.key = event.trace_id or event.run
         self.decision: tuple[str, str | None] | None = None  # None: go on
         self.decided = False  # whether a decision was produced
+
+
+_OPEN_RUNS: Final = PlainObjects([Kept(_OpenRun, lambda: _OpenRun(RunStarted(run="")))])
 
 
 class FleetSink(EngineSink):
@@ -136,8 +138,7 @@ class FleetSink(EngineSink):
             if measured is not None:
                 with here.critical, measured.lock:
                     state = save_run(measured)
-                kept = {name: getattr(run, name) for name in _KEPT}
-                found.append({**kept, "state": state})
+                found.append({"run": _OPEN_RUNS.write(run), "state": state})
         return found
 
     def load(self, saved: Iterable[Mapping[str, Any]]) -> None:
@@ -155,12 +156,8 @@ class FleetSink(EngineSink):
             if measured is None:
                 continue
             with here.critical, measured.lock:
-                load_run(measured, one["state"])
-                measured.baseline = measured.totals  # nothing counts yet
-            run = self._open[event.run] = _OpenRun(event)
-            run.trace_id, run.parent, run.decided = one["trace_id"], one["parent"], one["decided"]
-            run.children = tuple(one["children"])
-            run.decision = None if one["decision"] is None else tuple(one["decision"])
+                load_run(measured, one["state"], goes_on=False)
+            run = self._open[event.run] = _OPEN_RUNS.read(one["run"])
             self._runs.setdefault(run.key, set()).add(event.run)
             if self.limits is not None:
                 self.limit(event.run)

@@ -14,13 +14,16 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Increase it when the meaning of the data changes, and add to :data:`UPGRADES`."""
 
 Data: TypeAlias = dict[str, Any]
 _COMPRESSION: Final = 6
+_MAX_BYTES: Final = 16 * 1024 * 1024
+"""Of one part: a record of a megabyte may be packed a thousandfold."""
+
 _SIZE: Final = 4  # bytes of the size of the first part, after a byte of the version
-_DICTIONARIES: Final = {1: Path(__file__).with_name("snapshot_dictionary.txt").read_bytes()}
+_DICTIONARIES: Final = {2: Path(__file__).with_name("snapshot_dictionary.txt").read_bytes()}
 """By the first version that has it."""
 
 
@@ -54,7 +57,7 @@ class RunSnapshot(NamedTuple):
         """The snapshot as bytes.
 
         Raises:
-            TypeError: something has no plain form.
+            TypeError: something has no plain form, or it is too large.
         """
         head = _packed(self.head)
         size = len(head).to_bytes(_SIZE)
@@ -90,14 +93,20 @@ class RunSnapshot(NamedTuple):
 
 
 def _packed(data: Any) -> bytes:
+    plain = orjson.dumps(data)
+    if len(plain) > _MAX_BYTES:
+        raise TypeError(f"a snapshot has {len(plain)} bytes; at most {_MAX_BYTES}")
     packer = zlib.compressobj(_COMPRESSION, zdict=_dictionary(VERSION))
-    return packer.compress(orjson.dumps(data)) + packer.flush()
+    return packer.compress(plain) + packer.flush()
 
 
 def _unpacked(data: bytes, version: int) -> Any:
     unpacker = zlib.decompressobj(zdict=_dictionary(version))
     try:
-        return orjson.loads(unpacker.decompress(data) + unpacker.flush())
+        unpacked = unpacker.decompress(data, _MAX_BYTES)
+        if not unpacker.eof:
+            raise ValueError("a snapshot is cut, or too large")
+        return orjson.loads(unpacked)
     except zlib.error as error:
         raise ValueError(f"a snapshot has another form: {error}") from error
 

@@ -17,6 +17,7 @@ from tidegauge.events import Outcome, RunEnded, RunStarted, StepSink
 from tidegauge.fleet.kafka_records import Message, read_message
 from tidegauge.recordings.line_replay import Replay
 from tidegauge.safety.guard import guarded
+from tidegauge.values.plain_objects import Kept, PlainObjects
 
 Reject: TypeAlias = Callable[[Message, str], None]
 """Called with an accepted message that turns out to be invalid, and why."""
@@ -24,8 +25,6 @@ Reject: TypeAlias = Callable[[Message, str], None]
 _MAX_WAITING: Final = 1_000
 _MAX_OUTCOMES: Final = 2_000
 _LAST: Final = (1 << 64, 0)  # after every number in JSON
-_KEPT: Final = ("last_seen", "started", "steps", "since", "arrived")
-"""Attributes of a run that are plain data."""
 
 
 @dataclass(slots=True, eq=False)
@@ -84,6 +83,9 @@ class _Run:
             self.steps = (self.steps if turn is None else turn[0]) + 1
 
 
+_RUNS: Final = PlainObjects([Kept(_Run, lambda: _Run("", 0.0), ("over", "waiting"))])
+
+
 class StepRuns:
     """The open runs of step events. One thread at a time.
 
@@ -137,20 +139,12 @@ class StepRuns:
             ]
             for turn, arrived, message in run.waiting
         ]
-        fields = {name: getattr(run, name) for name in _KEPT}
-        return {
-            **fields,
-            "outcomes": sorted(run.outcomes),
-            "waiting": waiting,
-            "replay": self._replay.saved(run_id),
-        }
+        replay = self._replay.saved(run_id)
+        return {"run": _RUNS.write(run), "waiting": waiting, "replay": replay}
 
     def load(self, run_id: str, saved: Mapping[str, Any]) -> None:
         """Continue a run of another process; call :meth:`in_order` after the last."""
-        run = self._runs[run_id] = _Run(run_id, saved["last_seen"])
-        for name in _KEPT:
-            setattr(run, name, saved[name])
-        run.outcomes = set(saved["outcomes"])
+        run = self._runs[run_id] = _RUNS.read(saved["run"])
         key = run_id.encode()
         for first, second, arrived, offset, value in saved["waiting"]:
             turn = _LAST if first is None else (first, second)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
 
 from tidegauge.events import Decision, Identity, RunStarted, Signals, Situation
@@ -33,7 +33,7 @@ class RunPolicy(Stateful):
         spent: see :class:`~tidegauge.policies.budget.Spender`, as the rest.
     """
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 2
     unsaved: ClassVar[frozenset[str]] = frozenset({"policy", "around"})
     __slots__ = (
         "around",
@@ -59,13 +59,6 @@ class RunPolicy(Stateful):
         self.began: float | None = None
         self.worked = 0.0
         self.counted = 0
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """As every state; one of the release before has no budgets."""
-        if state.get("version") == 2 and isinstance(state.get("fields"), Mapping):
-            begun = RunPolicy().state()
-            state = {**begun, "fields": {**begun["fields"], **state["fields"]}}
-        super().load(state)
 
 
 class LivePolicy:

@@ -32,9 +32,9 @@ from tidegauge.foreign_spans.span import (
 )
 from tidegauge.receivers.arrived_spans import ArrivedSpans
 from tidegauge.receivers.causal_order import in_causal_order
-from tidegauge.receivers.saved_trace import read_trace, write_trace
 from tidegauge.receivers.span_events import SpanEvents
 from tidegauge.receivers.trace_state import (
+    PLAIN_TRACES,
     HeldSpans,
     OpenTrace,
     PendingCall,
@@ -43,7 +43,7 @@ from tidegauge.receivers.trace_state import (
     order,
 )
 from tidegauge.runs.current import get_recorder
-from tidegauge.runs.recorder import Recorder
+from tidegauge.runs.recorder import RecordedRun, Recorder
 from tidegauge.safety.guard import guarded, log, passes
 
 _MAX_FINISHED: Final = 50_000
@@ -229,7 +229,7 @@ class Assembly:
             "spans": len(span_ids),
             "runs": len(spans["runs"]),
             "orphaned": bool(spans["enclosed"]),
-            "parts": write_trace(
+            "parts": PLAIN_TRACES.write(
                 {
                     "trace": trace,
                     "held": held,
@@ -293,7 +293,10 @@ class Assembly:
         asleep = self._sleeping.pop(trace_id)
         if asleep is None:
             return
-        held = read_trace(asleep.parts(), self._recorder())
+        recorder = self._recorder()
+        counts = recorder.on_model_call is not None
+        given = {RecordedRun: {"_recorder": recorder, "counts_usage": counts}}
+        held = PLAIN_TRACES.read(asleep.parts(), given)
         trace = held["trace"]
         if trace is not None:
             self._traces[trace_id] = trace

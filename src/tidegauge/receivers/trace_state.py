@@ -18,16 +18,31 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from opentelemetry._logs import NoOpLogger
+from opentelemetry.trace import NoOpTracer
+
 from tidegauge._span_counts import span_faults
-from tidegauge.foreign_spans.external_run import MAX_DEPTH, ExternalRun
+from tidegauge.events import ABSENT, CallResult, RunStarted
+from tidegauge.foreign_spans.dedupe import Interval, SeenModel
+from tidegauge.foreign_spans.external_run import MAX_DEPTH, Earliest, ExternalRun, Node
+from tidegauge.foreign_spans.matching import SpanCall, SpanTurn, SpanTurns
 from tidegauge.foreign_spans.span import (
+    UNKNOWN_ARGUMENTS,
     AgentSpan,
     Attributes,
     KnownSpan,
     ModelSpan,
+    ReadSpan,
+    RunInfo,
     SpanData,
+    ToolSpan,
     clock_of,
 )
+from tidegauge.receivers.span_events import WaitingEvents
+from tidegauge.runs.recorder import RecordedRun, Recorder
+from tidegauge.runs.turn_calls import ChosenCall, OpenTurns
+from tidegauge.tracer import SpanFactory
+from tidegauge.values.plain_objects import Kept, PlainObjects
 
 _Heap: TypeAlias = list[tuple[int, int]]
 """Traces with held spans of a host: (end of a span, before which none of them ended, trace id)."""
@@ -479,3 +494,44 @@ class SleepingTraces:
 
 def _ends(item: tuple[int, SleepingTrace]) -> float:
     return item[1].ends
+
+
+_NOWHERE: Final = SpanFactory(NoOpTracer(), NoOpLogger("tidegauge"))
+_NO_SINK: Final[Any] = None
+_NO_ROOT: Final = Node(0, 0, None, name="", scope="", live=None)
+_RECORDER: Final = Recorder(_NO_SINK, _NOWHERE)
+
+
+def _new_recorded() -> RecordedRun:
+    return RecordedRun(_RECORDER, RunStarted(run=""))
+
+
+PLAIN_TRACES: Final = PlainObjects(
+    [
+        Kept(Node, lambda: Node(0, 0, None, name="", scope="", live=None), ("_ended", "_reading")),
+        Kept(ExternalRun, lambda: ExternalRun(_new_recorded(), _NO_ROOT, ""), ("size",)),
+        # What a decision was based on is for agents in this process.
+        Kept(SpanTurns, lambda: SpanTurns(_new_recorded()), ("_reports", "_last", "_by_id")),
+        Kept(SpanTurn, lambda: SpanTurn([], 0, ""), ("decision", "issued", "seen")),
+        Kept(SpanCall, lambda: SpanCall("", None), ("span",)),
+        Kept(OpenTurns, OpenTurns),
+        Kept(
+            RecordedRun,
+            _new_recorded,
+            (
+                *("_recorder", "spans", "_extractors", "_delivered", "decision", "nudge"),
+                *("request", "counts_usage"),
+            ),
+        ),
+        Kept(RunStarted, lambda: RunStarted(run="")),
+        Kept(OpenTrace, OpenTrace, ("pending",)),  # these are read again
+        Kept(ParentlessRuns, ParentlessRuns),
+        Kept(WaitingEvents, WaitingEvents),
+    ],
+    [
+        *(SpanData, ReadSpan, RunInfo, AgentSpan, ModelSpan, ToolSpan, ChosenCall, CallResult),
+        *(SeenModel, Interval, Earliest),
+    ],
+    [ABSENT, UNKNOWN_ARGUMENTS],
+)
+"""The plain form of what an assembly holds of a trace. Its readers give the recorder."""

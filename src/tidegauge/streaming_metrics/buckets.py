@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
-
-from tidegauge.streaming_metrics.plain import from_plain, to_plain
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeVar
 
 K = TypeVar("K")
 
@@ -90,25 +88,6 @@ class Buckets:
         ]
         self.total += other.total
         add_exemplars(self.exemplars, other.exemplars)
-
-    def state(self) -> dict[str, Any]:
-        """All of it as plain data that JSON can carry."""
-        return {
-            "bounds": list(self.bounds),
-            "counts": list(self.counts),
-            "total": self.total,
-            "exemplars": to_plain(dict(self.exemplars)),
-        }
-
-    @classmethod
-    def loaded(cls, state: Mapping[str, Any]) -> Buckets:
-        """The histogram that :meth:`state` gave the state of."""
-        buckets = cls(tuple(state["bounds"]))
-        buckets.counts = list(state["counts"])
-        buckets.total = state["total"]
-        known: dict[int, Any] = from_plain(state["exemplars"])
-        buckets.exemplars = {bucket: Exemplar(*one) for bucket, one in known.items()}
-        return buckets
 
 
 def add_exemplars(into: dict[K, Exemplar], others: dict[K, Exemplar]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeVar
+from typing import ClassVar, Final, Generic, NamedTuple, Self, TypeVar
 
 from tidegauge.streaming_metrics.auv import AUV
 from tidegauge.streaming_metrics.metric import GroupMetric, Stateful
@@ -60,25 +60,6 @@ class Split(Stateful, Generic[K, M]):
     def parts(self) -> Mapping[K, M]:
         """The metric of each key that had a run."""
         return MappingProxyType(self._parts)
-
-    def state(self) -> dict[str, Any]:
-        """All that is kept, as plain data that JSON can carry."""
-        parts = [[key, part.state()] for key, part in self._parts.items()]
-        return {"max_keys": self.max_keys, "other": self.other, "parts": parts}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state` gave.
-
-        Raises:
-            ValueError: the state is not of that form.
-        """
-        if set(state) != {"max_keys", "other", "parts"}:
-            raise ValueError("the state of a split has other fields")
-        parts = {}
-        for key, data in state["parts"]:
-            parts[key] = self.make()
-            parts[key].load(data)
-        self.max_keys, self.other, self._parts = state["max_keys"], state["other"], parts
 
     def _part(self, key: K) -> M:
         parts = self._parts

@@ -106,6 +106,7 @@ class Exploration(Metric[ObservedStep]):
 
     takes: ClassVar[type] = ObservedStep
     unsaved: ClassVar[frozenset[str]] = frozenset({"distance"})
+    holds: ClassVar[tuple[type, ...]] = (Task,)
     __slots__ = (
         "_goal_since",
         "_goal_waited",

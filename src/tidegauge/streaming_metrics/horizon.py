@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from tidegauge.catalog import GROUP_LABELS, MetricDefinition
 from tidegauge.streaming_metrics.contrast import Split
@@ -46,6 +46,7 @@ class SuccessByHorizon(GroupMetric):
     {4: 1.0, 8: 0.5, 128: 0.0}
     """
 
+    holds: ClassVar[tuple[type, ...]] = (SuccessRate,)
     __slots__ = ("_by_height", "_by_operations", "_rate")
 
     def __init__(self) -> None:

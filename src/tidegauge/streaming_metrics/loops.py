@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
 from tidegauge.catalog import GROUP_LABELS, MetricDefinition
@@ -163,7 +162,8 @@ class Loops(Metric[IssuedStep]):
 
     takes: ClassVar[type] = IssuedStep
     version: ClassVar[int] = 6
-    unsaved: ClassVar[frozenset[str]] = frozenset({"_places"})
+    computed: ClassVar[frozenset[str]] = frozenset({"_places"})
+    holds: ClassVar[tuple[type, ...]] = (Loop, _Taken, _Live, _Own)
     __slots__ = (
         "_changed",
         "_counters",
@@ -294,13 +294,8 @@ class Loops(Metric[IssuedStep]):
         elif len(own) < _MAX_OWN:
             own[action] = _Own(outcome, 1, step.t, -1, self._name_at(step.t))
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Continue from what :meth:`state` gave."""
-        super().load(state)
-        self._recent = deque(_Taken(*one) for one in self._recent)
-        self._live = [_Live(*one) for one in self._live]
-        self._listed = [Loop(*one) for one in self._listed]
-        self._own = {action: _Own(*one) for action, one in self._own.items()}
+    def compute(self) -> None:
+        """Find the places of the last steps again."""
         self._places = {}
         for place, one in enumerate(self._recent, self._taken - len(self._recent)):
             key = one.state + one.action

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from tidegauge.catalog import MetricDefinition
 from tidegauge.streaming_metrics.auv import AUV
@@ -35,6 +35,7 @@ class MemoryIndex(GroupMetric):
     (0.5, 0.141421)
     """
 
+    holds: ClassVar[tuple[type, ...]] = (AUV,)
     __slots__ = ("_arms", "off", "on")
 
     def __init__(self, *, on: str = "on", off: str = "off", max_arms: int = 10) -> None:

@@ -7,15 +7,15 @@ group of runs, is fed finished runs, and adds up: ``merge`` of two halves equals
 from __future__ import annotations
 
 import abc
-import copy
 import functools
 import inspect
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
-from tidegauge.streaming_metrics.plain import WITHOUT_KIND, from_plain, to_plain
+from tidegauge.streaming_metrics.evicting_dict import EvictingDict
 from tidegauge.streaming_metrics.records import FinishedRun, Record
+from tidegauge.values.plain_objects import Kept, Plain, PlainObjects
 
 R = TypeVar("R", bound=Record)
 
@@ -26,7 +26,7 @@ class Stateful:
     """State in slots that can be reset, written as plain data and read back.
 
     A subclass keeps all of its state in ``__slots__``, in values that have a plain form
-    (:mod:`~tidegauge.streaming_metrics.plain`) or are ``Stateful`` themselves, and keeps each
+    (:mod:`~tidegauge.values.plain_objects`) or are ``Stateful`` themselves, and keeps each
     parameter of its constructor in a slot of the same name; the rest follows.
     """
 
@@ -35,9 +35,15 @@ class Stateful:
     version: ClassVar[int] = 1
     """Increase it whenever the meaning of the slots changes."""
 
+    holds: ClassVar[tuple[type, ...]] = ()
+    """The classes of named tuples, and of what is ``Stateful``, in the containers of the slots."""
+
     unsaved: ClassVar[frozenset[str]] = frozenset()
     """Slots that :meth:`state` omits: parameters that are functions, which have no plain form, and
-    what :meth:`load` computes. :meth:`load` keeps those of the object."""
+    clocks. :meth:`load` keeps those of the object."""
+
+    computed: ClassVar[frozenset[str]] = frozenset()
+    """Slots that :meth:`state` omits and :meth:`compute` sets."""
 
     def reset(self) -> None:
         """Forget everything but the parameters."""
@@ -45,37 +51,24 @@ class Stateful:
         parameters = {name: getattr(self, name) for name in names}
         self.__init__(**parameters)  # type: ignore[misc]
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Plain:
         """The state as plain data (JSON)."""
-        fields: dict[str, Any] = {}
-        for name in self._slots():
-            value = getattr(self, name)
-            fields[name] = value.state() if isinstance(value, Stateful) else to_plain(value)
-        return {"metric": type(self).__name__, "version": self.version, "fields": fields}
+        return self._plain().write(self)
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load(self, state: Plain) -> None:
         """Replace the state by one of :meth:`state`; an invalid state changes nothing.
 
         Raises:
             ValueError: the state belongs to another metric, or has another version or form.
         """
-        expected = (type(self).__name__, self.version)
-        found = (state.get("metric"), state.get("version"))
-        fields = state.get("fields")
-        if found != expected or not isinstance(fields, Mapping):
-            raise ValueError(f"a state of {found} does not fit {expected}")
-        if fields.keys() != self._slot_names():
-            raise ValueError(f"the state of {type(self).__name__} has other fields")
-        loaded: dict[str, Any] = {}
-        for name, data in fields.items():
-            part = getattr(self, name)
-            if isinstance(part, Stateful):
-                part = loaded[name] = copy.copy(part)
-                part.load(data)
-            else:
-                loaded[name] = data if type(data) in WITHOUT_KIND else from_plain(data)
-        for name, value in loaded.items():
-            setattr(self, name, value)
+        loaded = self._plain().read(state)
+        if type(loaded) is not type(self):
+            raise ValueError(f"a state of {type(loaded).__name__} is none of {type(self).__name__}")
+        for name in (*self._slots(), *self.computed):
+            setattr(self, name, getattr(loaded, name))
+
+    def compute(self) -> None:
+        """Set the slots that are :attr:`computed`, after the others were read."""
 
     @property
     def entries(self) -> int:
@@ -96,13 +89,47 @@ class Stateful:
             name
             for base in reversed(cls.__mro__)
             for name in getattr(base, "__slots__", ())
-            if name not in cls.unsaved
+            if name not in cls.unsaved and name not in cls.computed
         )
 
     @classmethod
     @functools.cache
-    def _slot_names(cls) -> frozenset[str]:
-        return frozenset(cls._slots())
+    def _plain(cls) -> PlainObjects:
+        return plain_objects([cls])
+
+
+def plain_objects(
+    kinds: Iterable[type[Stateful]], others: Iterable[Kept] = (), records: Iterable[type] = ()
+) -> PlainObjects:
+    """Writes and reads objects of these classes and of those in their slots.
+
+    Args:
+        kinds: the classes.
+        others: further classes.
+        records: named tuples of these.
+    """
+    found: dict[type[Stateful], Callable[[], Any]] = {kind: kind for kind in kinds}
+    kept, named, left = list(others), dict.fromkeys(records), list(found)
+    while left:
+        kind = left.pop()
+        make = found[kind]
+        new = make()
+        ready = kind.compute if kind.computed else None
+        kept.append(Kept(kind, make, kind.unsaved | kind.computed, kind.version, ready))
+        for name in kind._slots():
+            part = type(getattr(new, name, None))
+            if issubclass(part, Stateful) and part not in found:
+                # What has a parameter that is not saved is made as here.
+                of_owner = functools.partial(lambda make, name: getattr(make(), name), make, name)
+                found[part] = of_owner if part.unsaved else part
+                left.append(part)
+        for held in kind.holds:
+            if not issubclass(held, Stateful):
+                named[held] = None
+            elif held not in found:
+                found[held] = held
+                left.append(held)
+    return PlainObjects(kept, named, dicts=(EvictingDict,))
 
 
 class Metric(Stateful, abc.ABC, Generic[R]):

@@ -7,9 +7,9 @@ allowance its steps are *skipped*: for every signal, it is as if they had not be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 from zlib import crc32
 
 from tidegauge.events import ToolDeclaration
@@ -50,6 +50,7 @@ class PollingAllowance(Stateful):
     """
 
     version: ClassVar[int] = 4
+    unsaved: ClassVar[frozenset[str]] = frozenset({"_since"})  # on another clock, it starts again
     __slots__ = (
         "_made",
         "_rested",
@@ -147,11 +148,6 @@ class PollingAllowance(Stateful):
             self._restart()
         if not failed:
             _remember(self._made, action)
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Continue from what :meth:`state` gave, on another clock: a wait in time starts again."""
-        super().load(state)
-        self._since = None
 
     def _within(self, poll: bool | int | timedelta, now: float | None) -> bool:
         if isinstance(poll, timedelta):

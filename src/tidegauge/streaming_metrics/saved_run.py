@@ -7,75 +7,82 @@ known only if its times are reported.
 
 from __future__ import annotations
 
-import dataclasses
+import functools
+from collections import OrderedDict, deque
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from tidegauge.events import RunStarted, StepSignals, Task
+from tidegauge.events import RunOutcome, RunStarted, StepSignals, Task
+from tidegauge.streaming_metrics.buckets import Buckets, Exemplar
+from tidegauge.streaming_metrics.evicting_dict import EvictingDict
 from tidegauge.streaming_metrics.exploration import Exploration
-from tidegauge.streaming_metrics.plain import from_plain, to_plain
+from tidegauge.streaming_metrics.metric import Stateful, plain_objects
 from tidegauge.streaming_metrics.registry import KEPT, RUNS
 from tidegauge.streaming_metrics.run import Issued, MeasuredRun
 from tidegauge.streaming_metrics.stale_score import StaleScore
 from tidegauge.streaming_metrics.totals import Totals
+from tidegauge.values.plain_objects import Kept, Plain, PlainObjects
 
-VERSION: Final = 8
+VERSION: Final = 9
 """Increase it whenever the meaning of the state changes, as of its digests when texts are compared
-in another way."""
+in another way. A metric has a version of its own."""
 
-_VALUES: Final = (
-    "exact_previous",
-    "finished",
-    "last_taken",
-    "lost",
-    "outcome",
-    "previous",
-    "said",
-    "skipping",
-    "steps",
-    "success",
-    "t_max",
-    "tokens",
-    "unguarded",
-)
+
+class _Saved(NamedTuple):
+    """What is kept of a run, by its attributes."""
+
+    metrics: tuple[Stateful, ...]
+    latest: StepSignals
+    totals: Totals
+    open_steps: tuple[tuple[int, Issued], ...] = ()
+    refused: Issued | None = None
+    exact_previous: bytes | None = None
+    finished: bool = False
+    last_taken: int = -1
+    lost: tuple[str, ...] = ()
+    outcome: RunOutcome = "unknown"
+    previous: bytes | None = None
+    said: float | None = None
+    skipping: bool = False
+    steps: int = 0
+    success: bool | None = None
+    t_max: int | None = None
+    tokens: float | None = None
+    unguarded: bool = False
+
+
+_VALUES: Final = tuple(_Saved._field_defaults)[2:]
+"""The attributes that are kept as they are."""
+
+
+@functools.cache
+def _objects() -> PlainObjects:
+    others = [
+        Kept(RunStarted, lambda: RunStarted(run="")),
+        Kept(Totals),
+        Kept(Buckets, lambda: Buckets(())),
+    ]
+    kinds = [metric.kind for metric in RUNS if metric.kind is not None]
+    return plain_objects(kinds, others, [_Saved, StepSignals, Issued, Task, Exemplar])
 
 
 def save_run(run: MeasuredRun) -> dict[str, Any]:
     """The state of a run. Call it with the run's lock held."""
+    saved = _Saved(
+        tuple([run.metrics[one.kind] for one in RUNS if one.kind in run.metrics]),
+        run.latest,
+        run.all_totals(),
+        tuple([(t, Issued(*one)._replace(now=None)) for t, one in run.open_steps.items()]),
+        None if run.refused is None else run.refused._replace(now=None),
+        *[getattr(run, name) for name in _VALUES],
+    )
     return {
         "run": run.started.run,
         "version": VERSION,
-        "started": to_plain(dataclasses.asdict(run.started)),
-        "metrics": {
-            metric.name: run.metrics[metric.kind].state()
-            for metric in RUNS
-            if metric.kind in run.metrics
-        },
-        "values": {name: to_plain(getattr(run, name)) for name in _VALUES},
-        "latest": to_plain(tuple(run.latest)),
-        "issued": [[t, _saved_step(Issued(*one))] for t, one in run.open_steps.items()],
-        "refused": None if run.refused is None else _saved_step(run.refused),
-        "totals": run.all_totals().state(),
+        "started": _objects().write(run.started),
+        "state": _objects().write(saved),
         "policy": run.saved_policy if run.policy is None else run.policy.state(),
     }
-
-
-def load_run(run: MeasuredRun, state: Mapping[str, Any]) -> None:
-    """Continue a run from a state of :func:`save_run`. Call it with the run's lock held.
-
-    Args:
-        run: a run that was opened with :func:`saved_start`.
-        state: the state.
-
-    Raises:
-        ValueError: the state has another version or form; the run is then unusable.
-    """
-    saved_start(state)  # checks the version
-    try:
-        _load(run, _upgraded(state) if state["version"] == _BEFORE else state)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError("The state of a run has another form.") from error
-    run.restore_ended()
 
 
 def saved_start(state: Mapping[str, Any]) -> RunStarted:
@@ -84,117 +91,165 @@ def saved_start(state: Mapping[str, Any]) -> RunStarted:
     Raises:
         ValueError: the state has another version or form.
     """
-    if state.get("version") not in (VERSION, _BEFORE):
+    version = state.get("version")
+    if version not in (VERSION, _BEFORE):
         raise ValueError(
-            f"The state of a run has version {state.get('version')!r}; "
-            f"only {_BEFORE} and {VERSION} can be read."
+            f"The state of a run has version {version!r}; only {_BEFORE} and {VERSION} can be read."
         )
     try:
-        started = from_plain(state["started"])
-        started["tasks"] = tuple(Task(*task) for task in started["tasks"])
-        return RunStarted(**started)
-    except (KeyError, TypeError, AttributeError) as error:
+        if version == _BEFORE:
+            before = _before(state["started"])
+            return RunStarted(**{**before, "tasks": tuple(Task(*one) for one in before["tasks"])})
+        started = _objects().read(state["started"])
+    except (LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError("The state of a run has another form.") from error
+    if type(started) is not RunStarted or type(started.run) is not str:
+        raise ValueError("The state of a run has another form.")
+    return started
 
 
-def _load(run: MeasuredRun, state: Mapping[str, Any]) -> None:
-    run.metrics.clear()
+def load_run(run: MeasuredRun, state: Mapping[str, Any], *, goes_on: bool = True) -> None:
+    """Continue a run from a state of :func:`save_run`. Call it with the run's lock held.
+
+    Args:
+        run: a run that was opened with :func:`saved_start`.
+        state: the state.
+        goes_on: whether the run counts from now on; else until ``Engine.restored`` is called.
+
+    Raises:
+        ValueError: the state has another version or form; the run is then unusable.
+    """
+    try:
+        if state["version"] == _BEFORE:
+            _load(run, _saved_before(run, state), _policy_before(state["policy"]))
+        else:
+            _load(run, _objects().read(state["state"]), state["policy"])
+    except (LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError("The state of a run has another form.") from error
+    if goes_on:
+        run.restore_ended()
+    else:
+        run.baseline = run.totals
+
+
+def _load(run: MeasuredRun, saved: _Saved, policy: Plain) -> None:
+    kinds = type(saved), type(saved.latest), type(saved.totals), type(saved.steps)
+    if kinds != (_Saved, StepSignals, Totals, int):
+        raise TypeError(f"{kinds} are not those of a run")
+    loaded = {type(metric): metric for metric in saved.metrics}
+    opened = run.metrics
+    run.metrics = {}
     for metric in RUNS:
-        data = state["metrics"].get(metric.name)
-        if metric.kind is not None and (data is not None or metric.always):
-            loaded = run.metrics[metric.kind] = metric.made(run)
-            if data is not None:
-                loaded.load(data)
+        kind = metric.kind
+        if kind is None or not (metric.always or kind in loaded):
+            continue
+        found = loaded.get(kind)
+        if found is None or kind.unsaved:
+            new = opened[kind] if kind in opened else metric.made(run)
+            for name in kind.unsaved if found is not None else ():
+                setattr(found, name, getattr(new, name))
+            found = found or new
+        run.metrics[kind] = found
     exploration = run.find(Exploration)
     if exploration is not None:
         exploration.stale_score = run.of(StaleScore)  # they share it
     for name in _VALUES:
-        setattr(run, name, from_plain(state["values"][name]))
-    run.show(StepSignals(*from_plain(state["latest"])))
-    run.open_steps = {t: _loaded_step(one) for t, one in state["issued"]}
-    run.refused = None if state["refused"] is None else _loaded_step(state["refused"])
-    run.totals = Totals.loaded(state["totals"])
-    for name, kind, total, kept_as in KEPT:
-        if (
-            kind in run.metrics and name not in state["metrics"]
-        ):  # it begins again, its sum does not
+        setattr(run, name, getattr(saved, name))
+    run.show(saved.latest)
+    run.open_steps = {t: one[:] for t, one in saved.open_steps}  # plain tuples
+    run.refused = saved.refused
+    run.totals = saved.totals
+    for _, kind, total, kept_as in KEPT:
+        if kind in run.metrics and kind not in loaded:  # it begins again, its sum does not
             setattr(run.metrics[kind], kept_as, getattr(run.totals, total))
-    run.policy, run.saved_policy = None, state["policy"]
+    run.policy, run.saved_policy = None, policy
     run.plan()
 
 
-def _upgraded(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The state of the release before, as of this one.
-
-    There, texts were compared in another way, and a loop was what TIDE calls one: what compares
-    begins again.
-    """
-    run, step, action, seen, _, _, _, tool, _, stale_score, case = from_plain(state["latest"])
-    latest = StepSignals(*(run, step, action, seen), tool=tool, stale_score=stale_score, case=case)
-    return {
-        **state,
-        "metrics": {
-            name: _with_recent(data) if name == "repetition" else _with_stale_score(data)
-            for name, data in state["metrics"].items()
-            if name not in _BEGUN_AGAIN
-        },
-        "values": {
-            **state["values"],
-            "previous": None,
-            "exact_previous": None,
-            "said": None,
-            "last_taken": state["values"]["steps"] - 1,
-            "skipping": False,
-        },
-        "latest": to_plain(tuple(latest)),
-        "issued": [
-            [t, to_plain((*one[:7], False, *one[10:12], False, False, False))]
-            for t, one in ((t, from_plain(data)) for t, data in state["issued"])
-        ],
-        "refused": None,
-        "totals": {
-            name: value if name in _NOT_KEPT else state["totals"].get(name, value)
-            for name, value in Totals().state().items()
-        },
-    }
-
-
-def _with_stale_score(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A metric's state; the exploration's has that of the stale score in it."""
-    fields = {
-        name: _with_stale_score(data) if name == "stale_score" else data
-        for name, data in state["fields"].items()
-    }
-    if state["metric"] != "StaleScore":
-        return {**state, "fields": fields}
-    return {**state, "version": 2, "fields": {**fields, "_acknowledged": False, "_result": None}}
-
-
-def _with_recent(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The state of the repetition, without what its last actions counted, which it did not keep."""
-    fields = state["fields"]
-    last = len(from_plain(fields["_similarity"]["fields"]["_recent"]))
-    recent = to_plain({t - last: None for t in range(last)})  # before any step that is to come
-    alike = fields["_similarity"]["fields"]["_current"]
-    more = {"_recent": recent, "similarity": alike}
-    return {**state, "version": 3, "fields": {**fields, **more}}
-
+# What follows reads states of the release before.
 
 _BEFORE: Final = 5
-_NOT_KEPT: Final = frozenset(
-    {"loop_steps", "onsets", "lasting_loops", "loop_tokens", "loop_seconds"}
-)
 _BEGUN_AGAIN: Final = frozenset(
     {
         *("loops", "loop_cost", "entropy_split", "polling_allowance", "recurrence", "novelty"),
         "result_streak",
     }
 )
+"""There, texts were compared in another way, and a loop was what TIDE calls one: what compares
+begins again."""
+
+_NOT_KEPT: Final = frozenset(
+    {"loop_steps", "onsets", "lasting_loops", "loop_tokens", "loop_seconds"}
+)
 
 
-def _saved_step(step: Issued) -> Any:
-    return to_plain(tuple(step._replace(now=None)))
+def _saved_before(run: MeasuredRun, state: Mapping[str, Any]) -> _Saved:
+    metrics: list[Stateful] = []
+    for metric in RUNS:
+        data = state["metrics"].get(metric.name)
+        if metric.kind is not None and data is not None and metric.name not in _BEGUN_AGAIN:
+            metrics.append(_into(metric.made(run), data))
+            if metric.name == "repetition":
+                _add_recent(metrics[-1])
+    name, step, action, seen, _, _, _, tool, _, stale_score, case = _before(state["latest"])
+    latest = StepSignals(name, step, action, seen, tool=tool, stale_score=stale_score, case=case)
+    totals = Totals()
+    for name, data in state["totals"].items():
+        if name in Totals.__slots__ and name not in _NOT_KEPT:
+            setattr(totals, name, _before(data))
+    values = {name: _before(data) for name, data in state["values"].items() if name != "previous"}
+    issued = [(t, _before(data)) for t, data in state["issued"]]
+    return _Saved(
+        tuple(metrics),
+        latest,
+        totals,
+        tuple([(t, Issued(*[*one[:7], False, *one[10:12]])) for t, one in issued]),
+        last_taken=values["steps"] - 1,
+        **values,
+    )
 
 
-def _loaded_step(data: Any) -> Issued:
-    return Issued(*from_plain(data))
+def _add_recent(repetition: Any) -> None:
+    """What the last actions counted was not kept: absent until there are as many new ones."""
+    last = len(repetition._similarity._recent)
+    repetition._recent = {t - last: None for t in range(last)}  # before any step that is to come
+    repetition.similarity = repetition._similarity._current
+
+
+def _policy_before(data: Any) -> Plain:
+    if data is None:
+        return None
+    name = f"{data['metric']}.{data['version']}"
+    columns = {field: [_objects().write(_before(one))[0]] for field, one in data["fields"].items()}
+    return [{name: 0}, {name: columns}]
+
+
+def _into(metric: Any, data: Any) -> Any:
+    for name, value in data["fields"].items():
+        part = getattr(metric, name)
+        setattr(metric, name, _into(part, value) if isinstance(part, Stateful) else _before(value))
+    return metric
+
+
+def _before(data: Any) -> Any:
+    """A value of a state of the release before."""
+    if type(data) is list:
+        return list(map(_before, data))
+    if type(data) is not dict:
+        return data
+    if "bounds" in data:
+        buckets = Buckets(tuple(data["bounds"]))
+        buckets.counts, buckets.total = data["counts"], data["total"]
+        buckets.exemplars = {n: Exemplar(*one) for n, one in _before(data["exemplars"]).items()}
+        return buckets
+    [(kind, body)] = data.items()
+    if kind == "~bytes":
+        return bytes.fromhex(body)
+    if kind == "~int":
+        return int(body, 16)
+    if kind == "~deque":
+        return deque(map(_before, body[1]), maxlen=body[0])
+    if kind in ("~tuple", "~set"):
+        return (tuple if kind == "~tuple" else set)(map(_before, body))
+    dicts: dict[str, Any] = {"~dict": dict, "~ordered": OrderedDict, "~evicting": EvictingDict}
+    return dicts[kind]([(_before(key), _before(value)) for key, value in body])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegauge.streaming_metrics.buckets import Buckets, Exemplar, add_exemplars
-from tidegauge.streaming_metrics.plain import from_plain, to_plain
 from tidegauge.streaming_metrics.registry import SUMS
 
 _NAMES: Final = tuple(one.name for one in SUMS)
@@ -63,27 +61,6 @@ class Totals:
             setattr(rest, name, value)
         rest.exemplars = dict(self.exemplars)
         return rest
-
-    def state(self) -> dict[str, Any]:
-        """The totals as plain data (JSON)."""
-        state: dict[str, Any] = {}
-        for name in (*_NAMES, "exemplars"):
-            value = getattr(self, name)
-            state[name] = value.state() if isinstance(value, Buckets) else to_plain(value)
-        return state
-
-    @classmethod
-    def loaded(cls, state: Mapping[str, Any]) -> Totals:
-        """Totals from a state of :meth:`state`."""
-        totals = cls()
-        for name in (*_NAMES, "exemplars"):
-            if name not in state:
-                continue  # an earlier release did not count it
-            data = state[name]
-            buckets = isinstance(data, dict) and "bounds" in data
-            setattr(totals, name, Buckets.loaded(data) if buckets else from_plain(data))
-        totals.exemplars = {key: Exemplar(*one) for key, one in totals.exemplars.items()}
-        return totals
 
 
 def _both(left: Buckets | None, right: Buckets) -> Buckets:

@@ -17,6 +17,7 @@ import pytest
 
 from support.fleet_log import Produced, WorkerHere, nothing_configured, spans_message, spans_of
 from support.wire_runs import WireRun
+from tidegauge.fleet import snapshots
 from tidegauge.fleet.snapshots import RunSnapshot
 
 _OWN = re.compile(rb"[0-9a-f]{32}|[0-9]{16,20}")
@@ -40,7 +41,7 @@ def snapshot(number: int, spans: int) -> bytes:
 
 def dictionary() -> bytes:
     """The data of one snapshot, without what is the run's own."""
-    head, trace = RunSnapshot.read(snapshot(5, 6))
+    head, trace = RunSnapshot.read(snapshot(24, 40))
     return _OWN.sub(b"", orjson.dumps(head) + orjson.dumps(trace()))
 
 
@@ -49,6 +50,22 @@ def test_a_snapshot_is_a_third_smaller_with_it() -> None:
     head, trace = RunSnapshot.read(data)
     plain = sum(len(zlib.compress(orjson.dumps(part))) for part in (head, trace()))
     assert len(data) < plain * 2 / 3
+
+
+def test_a_snapshot_that_unpacks_to_too_much_is_refused_and_is_not_written() -> None:
+    much = [0] * (snapshots._MAX_BYTES // 2 + 1)
+    with pytest.raises(TypeError, match="at most"):
+        RunSnapshot({"runs": much}, list).written()
+    packer = zlib.compressobj(zdict=snapshots._dictionary(snapshots.VERSION))
+    bomb = packer.compress(orjson.dumps(much)) + packer.flush()
+    assert len(bomb) < 50_000
+    data = snapshots.VERSION.to_bytes() + len(bomb).to_bytes(4) + bomb
+    with pytest.raises(ValueError, match="cut, or too large"):
+        RunSnapshot.read(data)
+    whole = snapshot(24, 20)
+    for end in range(len(whole)):
+        with pytest.raises(ValueError, match="snapshot"):
+            RunSnapshot.read(whole[:end])[1]()
 
 
 if __name__ == "__main__":

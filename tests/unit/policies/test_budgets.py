@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tidegauge.run_stores.sqlite_store import SqliteRunStore
 
 from tidegauge.errors import ConfigurationError, RunStopped
 from tidegauge.events import Call, Decision, ModelUsage, Outcome, RunEnded, RunStarted, Step
 from tidegauge.pipeline import EngineSink, configure
 from tidegauge.policies import Budget, Policy, Rule
 from tidegauge.policies.budget import LiveBudgets, amounts_of
+from tidegauge.policies.live_policy import RunPolicy
 from tidegauge.policies.prices import DOLLAR, ModelPrice, default_prices, price_of
+from tidegauge.run_stores.sql_stores import SqliteRunStore
 from tidegauge.runs.context import run as open_run
 from tidegauge.streaming_metrics import Engine
 from tidegauge.streaming_metrics.saved_run import load_run, save_run, saved_start
@@ -378,7 +379,7 @@ def test_what_a_run_has_spent_is_saved_with_it() -> None:
     assert other.spend(tokens=50).stop
 
 
-def test_a_state_of_the_release_before_is_read() -> None:
+def test_a_state_without_budgets_is_read() -> None:
     runs = Runs(Budget("tokens", 100, nudge_at=0), rules=[Rule("steps", 9, "nudge")])
     runs.start()
     runs.call("look")
@@ -386,8 +387,7 @@ def test_a_state_of_the_release_before_is_read() -> None:
     assert measured is not None
     with measured.lock:
         saved = save_run(measured)
-        old = {name: saved["policy"]["fields"][name] for name in ("exceeded", "highest", "nudged")}
-        load_run(measured, {**saved, "policy": {**saved["policy"], "version": 2, "fields": old}})
+        load_run(measured, {**saved, "policy": RunPolicy().state()})  # as before there were any
     assert runs.spend(tokens=60).action == "go_on"
     assert runs.spend(tokens=60).stop
 

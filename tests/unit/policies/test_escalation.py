@@ -196,7 +196,7 @@ class TestNudge:
         from tidegauge import testing
 
         agent = Agent(Rule("loop_repeats", 1, "nudge"))
-        monkeypatch.setattr("tidegauge.policies.policy.advise", None)
+        monkeypatch.setattr("tidegauge.policies.live_policy.advise", None)
         with testing.raise_internal_errors(False):
             assert agent.steps(9) == ["go_on"] * 9
         assert agent.sink.engine.get("r1").unguarded

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from support.examples import examples
 from tidegauge.streaming_metrics.evicting_dict import EvictingDict
-from tidegauge.streaming_metrics.plain import from_plain, to_plain
+from tidegauge.values.plain_objects import PlainObjects
 
+PLAIN = PlainObjects([], dicts=(EvictingDict,))
 KEYS = st.integers(0, 40)
 ACTIONS = st.one_of(
     st.tuples(st.just("put"), KEYS),
@@ -76,7 +77,7 @@ def test_it_is_a_plain_dict_that_forgets_its_first_key(actions) -> None:
         copy.copy,
         copy.deepcopy,
         lambda entries: pickle.loads(pickle.dumps(entries)),
-        lambda entries: from_plain(to_plain(entries)),
+        lambda entries: PLAIN.read(PLAIN.write(entries)),
     ],
     ids=["copy", "deepcopy", "pickle", "plain"],
 )

@@ -39,7 +39,7 @@ def test_memory_follows_the_open_leads():
         leads.visit(clock, clock + 1)
         leads.visit(clock, clock + 1)
     assert leads.open == 0
-    assert len(leads.state()["fields"]["_batches"]["~dict"]) == 1
+    assert len(leads._batches) == 1
 
 
 def test_a_used_up_batch_still_displaces():

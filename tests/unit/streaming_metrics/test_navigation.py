@@ -78,7 +78,7 @@ def test_a_zone_of_the_users_own_outlives_load_and_reset():
     navigation = fed(["ax", "ay", "bx"], zone=first_letter)
     assert navigation.zone_changes == 1
     state = json.loads(json.dumps(navigation.state()))
-    assert "zone" not in state["fields"]
+    assert "zone" not in state[1]["Navigation.1"]
     moved = Navigation(zone=first_letter)
     moved.load(state)
     moved.update(ObservedStep(3, place="by"))
@@ -105,7 +105,7 @@ def test_caps_bound_the_places_remembered():
     assert navigation.distinct == 100
     assert navigation.dropped_places > 0
     assert navigation.moves == 1_999
-    assert len(navigation.state()["fields"]["_visited"]["~set"]) == 100
+    assert len(navigation._visited) == 100
 
 
 def test_reset_keeps_the_parameters_only():

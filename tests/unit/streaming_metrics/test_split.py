@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from tidegauge.streaming_metrics.contrast import Split
@@ -40,22 +38,6 @@ def test_merging_keeps_the_cap_and_the_runs():
 def test_parts_cannot_be_set():
     with pytest.raises(TypeError):
         rates("a").parts["b"] = SuccessRate()
-
-
-def test_there_and_back():
-    split = rates("a", "b", "c")
-    again = Split(SuccessRate, other="", max_keys=1)
-    again.load(json.loads(json.dumps(split.state())))
-    assert runs_of(again) == runs_of(split)
-    assert again.state() == split.state()
-
-
-@pytest.mark.parametrize("state", [{}, {"parts": []}, {**rates("a").state(), "more": 1}])
-def test_another_state_is_refused(state):
-    split = rates("a")
-    with pytest.raises(ValueError, match="state"):
-        split.load(state)
-    assert runs_of(split) == {"a": 1}
 
 
 def test_reset():

@@ -112,10 +112,10 @@ def test_caps_bound_the_path_and_leave_a_lower_bound():
     stale = fed(path, max_places=50, max_edges=60)
     assert 0 <= stale.value <= stale_of(path)
     assert stale.dropped_places > 0
-    assert len(stale.state()["fields"]["_origins"]) <= 50
+    assert len(stale._origins) <= 50
     narrow = fed([0, 1, 2, 3, 0, 2, 1, 3] * 5, max_edges=1)
     assert narrow.dropped_edges > 0
-    assert len(narrow.state()["fields"]["_edges"]["~dict"]) <= 1
+    assert len(narrow._edges) <= 1
     assert 0 <= narrow.value <= stale_of([0, 1, 2, 3, 0, 2, 1, 3] * 5)
 
 
