@@ -10,12 +10,12 @@ import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
-from tidegauge.exporters.prometheus.text import write_text
 
 import tidegauge
 from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from tidegauge import testing
 from tidegauge.cli.replay import RecordedRuns
+from tidegauge.exporters.prometheus.collector import write_text
 from tidegauge.instrumentation.langchain import TidegaugeCallbackHandler, TidegaugeMiddleware
 from tidegauge.policies import Policy, Rule
 from tidegauge.recordings.line_replay import Replay, read_lines

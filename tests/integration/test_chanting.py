@@ -15,7 +15,6 @@ from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import RetryPolicy
-from tidegauge.exporters.prometheus.text import write_text
 
 import tidegauge
 from support.agents_sdk import chat_completions, scripted, traced_by
@@ -23,6 +22,7 @@ from support.scripted_model import ScriptedChatModel, answers, chooses, turns
 from support.scripted_openai import OpenAIServer, serving
 from tidegauge import RunStopped, testing
 from tidegauge.chanting import CHANTING
+from tidegauge.exporters.prometheus.collector import write_text
 from tidegauge.exporters.reading import Reader
 from tidegauge.instrumentation.langchain import (
     TidegaugeCallbackHandler,

@@ -124,6 +124,11 @@ class Answers(Metric[Answered]):
         return self._loops.evidence
 
     @property
+    def evidence_max(self) -> float:
+        """The most of that in the run."""
+        return self._loops.evidence_max
+
+    @property
     def times(self) -> int:
         """How often it was repeated, as people count."""
         return self._loops.times
@@ -213,6 +218,8 @@ DECLARATION: Final[Declaration[Answers]] = Declaration(
         "turn_loop_period": 0,
         "turn_loop_repeats": 0,
         "turn_loop_times": 0,
+        "turn_loop_evidence": 0.0,
+        "turn_loop_evidence_max": 0.0,
     },
     report=lambda run, answers: {
         "looping": answers.period > 0 or run.of(Loops).period > 0,
@@ -224,6 +231,8 @@ DECLARATION: Final[Declaration[Answers]] = Declaration(
         "turn_loop_period": answers.period,
         "turn_loop_repeats": answers.repeats,
         "turn_loop_times": answers.times,
+        "turn_loop_evidence": answers.evidence,
+        "turn_loop_evidence_max": answers.evidence_max,
     },
     document=lambda report: {
         "answers": report.answers,

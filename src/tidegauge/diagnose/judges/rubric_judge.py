@@ -168,7 +168,7 @@ _SHOWN: Final = 120
 _MAX_CHARACTERS: Final = 20_000  # of the end of an answer, where the object is
 
 
-class Answer(BaseModel):
+class JudgesAnswer(BaseModel):
     """The answer that a judge's model must give."""
 
     model_config = ConfigDict(strict=True)
@@ -184,7 +184,7 @@ class Answer(BaseModel):
         return writable(value) if isinstance(value, str) else value
 
 
-def read_answer(text: str) -> Answer:
+def read_answer(text: str) -> JudgesAnswer:
     """The answer in a text: its last JSON object, without code fences and reasoning around it.
 
     Raises:
@@ -201,7 +201,7 @@ def read_answer(text: str) -> Answer:
     if found is None:
         raise ValueError(f"the answer has no JSON object: {_beginning(text)}")
     try:
-        return Answer.model_validate(found)
+        return JudgesAnswer.model_validate(found)
     except ValidationError as error:
         faults = [
             ".".join(map(str, fault["loc"])) + f": {fault['msg']}" for fault in error.errors()

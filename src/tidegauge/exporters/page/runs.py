@@ -210,7 +210,10 @@ def read_row(run: MeasuredRun, showing: Showing) -> dict[str, Any]:
     with here.critical, run.lock:
         history, started = run.history, run.started
         loops = run.of(Loops)
-        signals = run.signals() if loops.repeats else None
+        answers = run.find(Answers)
+        turns = not loops.repeats and answers is not None and answers.repeats > 0
+        signals = run.signals() if loops.repeats or turns else None
+        shown: Any = answers if turns else loops
         trouble = main_trouble_of(run)
         return {
             "key": history.number if history is not None else 0,
@@ -225,11 +228,12 @@ def read_row(run: MeasuredRun, showing: Showing) -> dict[str, Any]:
             "loop": None
             if signals is None
             else {
-                "period": loops.period,
-                "repeats": loops.repeats,
-                "times": loops.times,
-                "first_step": loops.first_step,
-                "since": loops.since,
+                "of": "turn" if turns else "step",
+                "period": shown.period,
+                "repeats": shown.repeats,
+                "times": shown.times,
+                "first_step": None if turns else loops.first_step,
+                "since": shown.since,
                 "steps": signals.loop_cost_steps,
                 "tokens": signals.loop_cost_tokens,
                 "dollars": showing.dollars(signals.loop_cost_tokens, started.model),
