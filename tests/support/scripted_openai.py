@@ -26,6 +26,11 @@ from support.scripted_model import Script
 
 __all__ = ["OpenAIServer", "serving"]
 
+_ENDLESS = 5_000
+"""Words of an answer without end: more than sockets hold, as they are padded; and a test that fails
+ends."""
+_PADDING = 5_000
+
 
 class OpenAIServer:
     """Models that answer by scripts, each under its name.
@@ -100,7 +105,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         try:
             for event in itertools.chain(_chunks(answer, body), ["[DONE]"]):
-                data = f"data: {event}\n\n".encode()
+                padding = " " * _PADDING if answer.additional_kwargs.get("endless") else ""
+                data = f"data: {event}{padding}\n\n".encode()
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
             self.wfile.write(b"0\r\n\r\n")
         except OSError:  # the client has closed the connection
@@ -138,7 +144,7 @@ def _chunks(message: AIMessage, body: dict[str, Any]) -> Iterator[str]:
     words = [{"content": f"{word} "} for word in str(message.content).split()]
     deltas: Iterable[dict[str, Any]] = [{"role": "assistant", "content": ""}, *words]
     if message.additional_kwargs.get("endless"):
-        deltas = itertools.chain(deltas, itertools.cycle(words))
+        deltas = itertools.chain(deltas, itertools.islice(itertools.cycle(words), _ENDLESS))
     for index, call in enumerate(message.tool_calls):
         whole = _call(call)
         arguments = whole["function"]["arguments"]
