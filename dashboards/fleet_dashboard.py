@@ -41,6 +41,7 @@ from dashboards.visualizations import (
 )
 from tidegauge import catalog
 from tidegauge.catalog import MetricDefinition
+from tidegauge.streaming_metrics.answers import ANSWERS
 from tidegauge.streaming_metrics.auv import AUV_LOWER, AUV_RUNS, AUV_SUM, AUV_UPPER
 from tidegauge.streaming_metrics.calls_per_step import DUPLICATE_CALLS, MOST_CALLS
 from tidegauge.streaming_metrics.chanting_answers import CHANTING_ANSWERS, RUNS_CHANTING
@@ -336,6 +337,28 @@ def _costs() -> list[Panel]:
                 total(NOW.series(MOST_CALLS), ["agent"], operator="max"),
                 "{{agent}}: most calls at once",
             ),
+        ),
+        bars(
+            "Answers without a call",
+            "Answers of models that chose no call, and were no run's last one. Many of them: "
+            "agents that only talk. Let a policy stop loops of them.",
+            Query(total(EVENTS.increase(ANSWERS), ["agent"]), "{{agent}}"),
+        ),
+        bars(
+            "Tokens and dollars of model calls",
+            "What model calls took, by kind of token, and what they cost in $. Only processes with "
+            "budgets or breakers know it. Compare it with your budgets.",
+            Query(total(EVENTS.increase(catalog.MODEL_TOKENS), ["kind"]), "{{kind}}"),
+            Query(total(EVENTS.increase(catalog.MODEL_COST)), "$"),
+        ),
+        bars(
+            "Breakers of tools",
+            "Tools that fail so often that their calls are blocked now (open), and how often that "
+            "began. Repair the tool. Empty without breakers.",
+            Query(
+                total(NOW.series(catalog.BREAKER_STATE), ["tool"], operator="max"), "{{tool}}: open"
+            ),
+            Query(total(EVENTS.increase(catalog.BREAKER_OPENED), ["tool"]), "{{tool}}: opened"),
         ),
         bars(
             "Interventions",

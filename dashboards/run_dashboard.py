@@ -12,6 +12,7 @@ from dashboards.queries import QueryScope, quantile, total
 from dashboards.ratios import AUV, ratio
 from dashboards.visualizations import bars, big_number, lines, stretches
 from tidegauge.catalog import MetricDefinition
+from tidegauge.streaming_metrics.answers import RUN_TURNS_WITHOUT_CALLS
 from tidegauge.streaming_metrics.entropy_split import RUN_ACTION_ENTROPY
 from tidegauge.streaming_metrics.exploration import (
     RUN_FRONTIER_PLACES,
@@ -129,6 +130,7 @@ def _navigation() -> list[Panel]:
             "Loop repeats",
             "0 outside of loops. A ramp is a run that is stuck.",
             Query(_of_run(RUN_LOOP_REPEATS), "loop repeats"),
+            Query(_of_run(RUN_TURNS_WITHOUT_CALLS), "answers in a row without a call"),
             steps=REPEATS,
         ),
         stretches(

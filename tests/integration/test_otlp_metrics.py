@@ -28,6 +28,7 @@ from support.rotel import rotel
 from tidegauge.catalog import (
     DECISIONS,
     JUDGING,
+    LIMITS,
     POLICY,
     RECEIVER,
     RECORDING,
@@ -79,6 +80,7 @@ def test_the_whole_catalogue_arrives_as_it_is_scraped(receiver, pipeline):
     elsewhere = (
         RECORDING,
         POLICY,
+        LIMITS,
         JUDGING,
         RECEIVER,
         SAMPLING,

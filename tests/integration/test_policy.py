@@ -139,6 +139,8 @@ class TestBesideSettings:
     OBSERVED = (
         *(Rule("loop_evidence", 1), Rule("stuck_streak", 5), Rule("failed_rounds", 7)),
         Rule("near_streak", 5),
+        Rule("turn_loop_evidence", 1),
+        Rule("duplicate_calls", 20),
     )
 
     def test_the_rules_of_the_file_go_before_those_that_are_given(self, tmp_path: Path) -> None:
@@ -150,6 +152,8 @@ class TestBesideSettings:
         assert self.rules(tmp_path, stop_on_loop=3, nudge_on_loop=2, stop_on_steps=9) == {
             *self.FILE.rules,
             Rule("loop_repeats", 2, "nudge"),
+            Rule("turn_loop_repeats", 2, "nudge"),
+            Rule("turn_loop_repeats", 3, "stop"),
             Rule("steps", 9, "stop"),
             *self.OBSERVED,
         }

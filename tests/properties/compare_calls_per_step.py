@@ -48,6 +48,7 @@ def batch(steps: list[IssuedStep]) -> dict[str, Any]:
     return {
         "calls": sizes[-1] if sizes else 1,
         "most": max([1, *sizes]),
+        "most_duplicates": max([0, *map(duplicates, steps)]),
         "duplicates": duplicates(steps[-1]) if steps else 0,
         "total": sum(map(duplicates, steps)),
     }

@@ -99,7 +99,7 @@ def _loop(report: RunReport) -> Text:
         words = repeated_steps(period, times)
     elif report.turn_loop_times:
         words = turns_in_words(report.turn_loop_period, report.turn_loop_times)
-    return Text(words.replace(", repeated ", ",\nrepeated\n"), style="red")
+    return Text(words.replace(", repeated ", ",\nrepeated\n"), style="red" if words else "")
 
 
 def _count(now: int | None, maximum: int | None, finished: bool) -> Text:

@@ -45,7 +45,7 @@ class Answers(Metric[Answered]):
 
     >>> answers = Answers()
     >>> for n, text in enumerate([b"thanks", b"welcome"] * 3):
-    ...     answers.update(Answered(text, shown=[b"welcome", b"thanks"][n % 2], messages=n))
+    ...     _ = answers.update(Answered(text, shown=[b"welcome", b"thanks"][n % 2], messages=n))
     >>> answers.value, answers.streak, answers.repeats, answers.period
     (6, 1, 2, 2)
     """

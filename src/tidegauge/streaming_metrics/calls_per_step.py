@@ -54,6 +54,7 @@ class CallsPerStep(Metric[IssuedStep]):
         calls: calls of the last step.
         duplicates: how many of them equal one before them.
         most: the most calls of a step.
+        most_duplicates: the most duplicates of a step.
         total: duplicates of all steps.
 
     >>> calls = CallsPerStep()
@@ -63,12 +64,13 @@ class CallsPerStep(Metric[IssuedStep]):
     """
 
     takes: ClassVar[type] = IssuedStep
-    __slots__ = ("calls", "duplicates", "most", "total")
+    __slots__ = ("calls", "duplicates", "most", "most_duplicates", "total")
 
     def __init__(self) -> None:
         self.calls = 1
         self.duplicates = 0
         self.most = 1
+        self.most_duplicates = 0
         self.total = 0
 
     def update(self, step: IssuedStep) -> None:
@@ -77,6 +79,7 @@ class CallsPerStep(Metric[IssuedStep]):
         self.duplicates = step.duplicates
         self.total += step.duplicates
         self.most = max(self.most, step.calls)
+        self.most_duplicates = max(self.most_duplicates, step.duplicates)
 
     @property
     def value(self) -> int:
@@ -110,8 +113,11 @@ DECLARATION: Final = Declaration(
     # Most agents call one tool at a time: their steps give it nothing.
     brought_by=("calls",),
     sums=(Sum("duplicate_calls", zero, kept_as="total"),),
-    absent={"calls_per_step_max": None},
-    report=lambda run, calls: {"calls_per_step_max": calls.most},
+    absent={"calls_per_step_max": None, "duplicate_calls_max": None},
+    report=lambda run, calls: {
+        "calls_per_step_max": calls.most,
+        "duplicate_calls_max": calls.most_duplicates,
+    },
     signals=(
         Signal(
             name="calls_per_step",

@@ -34,6 +34,9 @@ NOT_MEASURED = {
     "premature_halt": None,
     "cut_short": None,
     "recall_lag": None,
+    "answers": 0,
+    "answer_streak_max": 0,
+    "turns_without_calls_max": 0,
 }
 
 
