@@ -18,18 +18,17 @@ def answers(turns):
     """From all turns: ``Answered``, or (state, action) of a step."""
     pairs, run, streaks, equal, best = [], 0, [], 0, 0
     before: Any = None
+    shown: dict[Any, int] = {}  # to how many messages an answer was last given
     for n, turn in enumerate(turns):
         if not isinstance(turn, Answered):
             pairs.append(turn)
             run = equal = 0
         else:
             follows = isinstance(before, Answered)
-            sampled = (
-                follows
-                and turn.messages is not None
-                and (before.shown, before.messages) == (turn.shown, turn.messages)
-            )
-            known = turn.answer is not None and turn.shown is not None and not sampled
+            key = (turn.shown, turn.answer)
+            known = None not in (*key, turn.messages) and turn.messages > shown.get(key, -1)
+            if None not in (*key, turn.messages):
+                shown[key] = turn.messages
             pairs.append(("said", turn.shown, turn.answer) if known else ("only", n))
             run += 1
             same = follows and turn.answer is not None and turn.answer == before.answer

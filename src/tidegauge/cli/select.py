@@ -68,6 +68,7 @@ def select(settings: SelectSettings) -> None:
     \b
       run agent task_group memory model outcome success finished stopped
       steps t_max tokens auv progress_auv novelty recall_lag premature_halt
+      answers answer_streak_max turns_without_calls_max
       cut_short loop_ratio loop_steps loops lost_tokens lost_seconds
       tide_loop_ratio tide_loop_steps tide_cycles tide_cycle_steps refused_calls
       result_streak_max stuck_streak_max empty_streak failed_rounds_max

@@ -47,6 +47,8 @@ class Breaker:
     seconds: float = 60.0
 
     def __post_init__(self) -> None:
+        if self.tool is not None and not isinstance(self.tool, str):
+            raise ConfigurationError(f"the tool of a breaker is {shown(self.tool)}; use a name")
         for name, value in (("failures", self.failures), ("calls", self.calls)):
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10_000:
                 raise ConfigurationError(

@@ -102,6 +102,9 @@ class Budget:
             raise ConfigurationError(
                 f"a budget of {self.kind} has a tool; only a budget of calls has one"
             )
+        for name, text in (("tool", self.tool), ("agent", self.agent)):
+            if text is not None and not isinstance(text, str):
+                raise ConfigurationError(f"the {name} of a budget is {shown(text)}; use a name")
         share = self.nudge_at
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1:
             raise ConfigurationError(
@@ -161,7 +164,8 @@ class Budget:
         if amount == 1:
             what = what.removesuffix("s")
         of_tool = f" of {self.tool}" if self.tool is not None else ""
-        return f"{amount:,.0f} {what}{of_tool}"
+        number = f"{amount:,.0f}" if amount >= 10 or amount == int(amount) else f"{amount:.2g}"
+        return f"{number} {what}{of_tool}"
 
     def __str__(self) -> str:
         whose = {"run": "this run", "conversation": "this conversation", "agent": "this agent"}

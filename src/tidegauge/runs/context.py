@@ -170,10 +170,9 @@ class Run:
 
         Args:
             text: what it said; white space means nothing.
-            shown: the last message that the model was shown. Without it, equal answers count, and
-                no loop is seen.
-            messages: how many messages it was shown. The same prompt given again at once, with as
-                many messages, repeats nothing.
+            shown: the last message that the model was shown.
+            messages: how many messages it was shown. Without these two, equal answers count, and no
+                loop is seen; nor where it is shown no more messages than before.
 
         Raises:
             RunStopped: the policy stops the run.

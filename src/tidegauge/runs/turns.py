@@ -418,7 +418,12 @@ class TurnTracker:
         return self._observe(turn)
 
     def pause(self) -> None:
-        """The run waits for a person: that is no part of how long its steps take."""
+        """The run waits for a person: that is no part of how long its steps take.
+
+        It goes on then, so what its model has said is no last answer.
+        """
+        if self._said:
+            self._report_said()
         self._paused = time.monotonic()
 
     def resume(self) -> None:

@@ -30,9 +30,10 @@ class Answers(Metric[Answered]):
 
     Two answers are equal if their texts are, white space apart. The loop over turns is that of
     :class:`~tidegauge.streaming_metrics.loops.Loops`, over steps and answers in their order: an
-    answer repeats another one if it is equal, and the model was last shown an equal message. The
-    same prompt given again at once, with as many messages, is a sample of the same turn and
-    repeats nothing; so does an answer of which either is not known.
+    answer repeats another one if it is equal, the model was last shown an equal message, and more
+    messages than then: its conversation has grown, and it is where it was. So votes on one prompt
+    and one word for many documents repeat nothing; nor does an answer of which one of the three is
+    not known.
 
     Runs have it from their first answer without a call on. O(1) a turn; memory as ``Loops``.
 
@@ -53,8 +54,8 @@ class Answers(Metric[Answered]):
     takes: ClassVar[type] = Answered
     __slots__ = (
         "_answer",
-        "_last",
         "_loops",
+        "_seen",
         "_turn_of",
         "_turns",
         "answers",
@@ -72,7 +73,8 @@ class Answers(Metric[Answered]):
         self.without_calls_max = 0
         self._turns = 0
         self._answer: bytes | None = None  # the last turn's, if it is one without calls
-        self._last: tuple[bytes | None, int | None] = (None, None)  # what it was shown
+        # How many messages the model was shown when it last gave an answer to a message.
+        self._seen: dict[bytes, int] = {}
         self._loops = Loops(max_loops=0)
         self._turn_of: deque[tuple[int, int]] = deque(maxlen=MAX_PERIOD)  # of the last steps
 
@@ -85,13 +87,17 @@ class Answers(Metric[Answered]):
         self.without_calls_max = max(self.without_calls_max, self.without_calls)
         self.streak = self.streak + 1 if digest is not None and digest == self._answer else 1
         self.streak_max = max(self.streak_max, self.streak)
-        prompt = (shown, messages)
-        sampled = self._answer is not None and messages is not None and prompt == self._last
-        self._answer, self._last = digest or b"", prompt
+        self._answer = digest or b""
+        if digest is not None and shown is not None and messages is not None:
+            seen, key = self._seen, shown + digest
+            before = seen.pop(key, -1)
+            seen[key] = messages
+            if len(seen) > _MAX_SEEN:
+                del seen[next(iter(seen))]
+            if messages > before:
+                return self._turn(IssuedStep(turn, b"answer" + shown, digest, _NAME, at=at))
         unlike = b"unlike %08d" % turn  # 15 bytes that equal no digest
-        if digest is None or shown is None or sampled:
-            return self._turn(IssuedStep(turn, unlike, unlike, _NAME, at=at))
-        return self._turn(IssuedStep(turn, b"answer" + shown, digest, _NAME, at=at))
+        return self._turn(IssuedStep(turn, unlike, unlike, _NAME, at=at))
 
     def issue(self, step: IssuedStep) -> bool:
         """Take an issued step, which is a turn with calls."""
@@ -156,6 +162,8 @@ class Answers(Metric[Answered]):
 
 
 _NAME: Final = "answer"
+_MAX_SEEN: Final = 64
+"""Different answers to messages that are remembered: a loop of more of them is not seen."""
 
 ANSWERS: Final = MetricDefinition(
     "tidegauge_answers_total",

@@ -73,6 +73,7 @@ from tidegauge.streaming_metrics.repetition import Repetition
 from tidegauge.streaming_metrics.snapshot import GroupKey, RunReport
 from tidegauge.streaming_metrics.stale_score import StaleScore
 from tidegauge.streaming_metrics.step_history import StepHistory
+from tidegauge.streaming_metrics.token_rate import TokenRate
 from tidegauge.streaming_metrics.totals import Totals
 
 M = TypeVar("M", bound=Stateful)
@@ -456,6 +457,9 @@ class MeasuredRun:
         if tokens is not None:
             self.tokens = tokens if self.tokens is None else self.tokens + tokens
             self.said = added(self.said, tokens)
+            rate = self.metrics.get(TokenRate)
+            if rate is not None:
+                rate.answer(now if at is None else at, tokens)
         if arrived is not None:
             raise arrived
         decision = None

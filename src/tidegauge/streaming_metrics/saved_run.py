@@ -25,7 +25,7 @@ from tidegauge.values.plain_objects import Kept, Plain, PlainObjects
 
 VERSION: Final = 9
 """Increase it whenever the meaning of the state changes, as of its digests when texts are compared
-in another way. A metric has a version of its own."""
+in another way. Each metric has its own version."""
 
 
 class _Saved(NamedTuple):

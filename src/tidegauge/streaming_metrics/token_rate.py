@@ -26,15 +26,29 @@ class TokenRate(Metric[IssuedStep]):
     """
 
     takes: ClassVar[type] = IssuedStep
-    __slots__ = ("_recent", "current")
+    __slots__ = ("_recent", "_said", "current")
 
     def __init__(self) -> None:
         self._recent: deque[tuple[int, float]] = deque()  # seconds with their tokens
+        self._said = 0.0
         self.current: float | None = None
 
     def update(self, step: IssuedStep) -> None:
         """Take the next issued step."""
-        when, tokens, recent = step.time, step.choice_tokens, self._recent
+        tokens = step.choice_tokens
+        if self._said:
+            if tokens is not None:
+                tokens -= self._said  # those of answers before it, part of its cost, have counted
+            self._said = 0.0
+        self._spend(step.time, tokens)
+
+    def answer(self, when: float | None, tokens: float) -> None:
+        """Take the tokens of an answer without a call."""
+        self._said += tokens
+        self._spend(when, tokens)
+
+    def _spend(self, when: float | None, tokens: float | None) -> None:
+        recent = self._recent
         if when is None:
             return
         now = int(when)
@@ -66,7 +80,7 @@ DECLARATION: Final = Declaration(
             help="tokens that the run has spent in the last minute",
             message=lambda now, at: f"{now.tokens_per_minute:,.0f} tokens were spent in a minute",
             score=False,
-            moment="issued",
+            moment="both",
             of_skipped=True,
         ),
     ),

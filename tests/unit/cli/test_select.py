@@ -111,7 +111,9 @@ def test_a_wrong_condition_is_one_line_and_nothing_is_written(
 def test_an_unknown_field_lists_those_that_there_are(tidegauge, write, walk) -> None:
     write(*walk("a", "xyz"))
     done = tidegauge("select", "runs.jsonl", "--where", "speed > 3")
-    assert "Unknown field 'speed'; use agent, auv, backtracks" in done.err
+    assert (
+        "Unknown field 'speed'; use agent, answer_streak_max, answers, auv, backtracks" in done.err
+    )
 
 
 def test_help_names_every_field(tidegauge) -> None:

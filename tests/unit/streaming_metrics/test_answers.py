@@ -32,13 +32,13 @@ def opened(*rules: Rule) -> EngineSink:
     return sink
 
 
-def talk(sink: EngineSink, turns: int, *, tokens: int | None = None) -> list[str]:
+def talk(sink: EngineSink, turns: int, *, since: int = 0, tokens: int | None = None) -> list[str]:
     """Two agents thank each other. Returns the actions."""
     return [
         sink.answered(
             Answer("r", THANKS[n % 2], THANKS[(n + 1) % 2], messages=n + 1, tokens=tokens)
         ).action
-        for n in range(turns)
+        for n in range(since, since + turns)
     ]
 
 
@@ -53,7 +53,7 @@ def test_agents_that_thank_each_other_loop_from_the_fourth_turn_on():
     assert talk(sink, 3) == ["go_on"] * 3
     run = sink.engine.get("r")
     assert not run.report().looping
-    talk(sink, 1)
+    talk(sink, 1, since=3)
     assert run.report().troubles == ("loop",)
     assert run.totals.onsets == {"loop": 1}
 

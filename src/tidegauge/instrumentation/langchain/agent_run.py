@@ -531,7 +531,9 @@ class AgentRun:
                     del self.choices[before]
         own = self.choices.get(chain)
         if own is not None and not own.waits:
-            self.enforce(self.settle(chain, node_answer(output)))
+            steps = self.settle(chain, node_answer(output))
+            if steps:  # an accepted structured output may be the last answer: no stop must cost it
+                self.enforce(steps)
 
     def settle_begun(self, name: str, call_id: str | None) -> None:
         """A tool is about to run: calls that wait and are run are a step."""
