@@ -62,23 +62,9 @@ def test_the_names():
 
 
 def test_nothing_else_is_to_be_had_but_the_packages():
-    public = {name for name in dir(tidegauge) if not name.startswith("_")}
+    public = {name for name in vars(tidegauge) if not name.startswith("_")}
     modules = {module.name for module in pkgutil.iter_modules(tidegauge.__path__)}
     assert public - modules == set(NAMES) - {"__version__"}
-
-
-def test_the_metrics_are_imported_when_they_are_needed():
-    shown = (
-        "import json, sys, tidegauge; {}; print(json.dumps('tidegauge.pipeline' in sys.modules))"
-    )
-    assert python(shown.format("tidegauge.tool, tidegauge.run")) is False
-    assert python(shown.format("from tidegauge import configure")) is True
-    assert python(shown.format("tidegauge.flush()")) is True
-    assert python(shown.format("tidegauge.run(agent='a').__enter__()")) is True
-
-
-def test_an_application_without_asyncio_does_not_import_it():
-    assert not python("import json, sys, tidegauge; print(json.dumps('asyncio' in sys.modules))")
 
 
 @pytest.mark.parametrize(

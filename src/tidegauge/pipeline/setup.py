@@ -22,7 +22,7 @@ from tidegauge.pipeline.engine_sink import EngineSink
 from tidegauge.pipeline.process_end import ProcessEnd
 from tidegauge.pipeline.settings import KINDS, FilePath, RunStorePlace, Settings
 from tidegauge.policies.prices import flat_prices
-from tidegauge.runs.current import set_recorder
+from tidegauge.runs.current import set_recorder, set_recorder_factory
 from tidegauge.runs.recorder import Recorder
 from tidegauge.safety.critical import here, reset_after_fork, run_deferred
 from tidegauge.safety.guard import guarded, log
@@ -572,8 +572,7 @@ def flush(timeout: float = 5.0) -> bool:
     return all(pipeline.force_flush(timeout) for pipeline in tuple(_configured))
 
 
-def default_recorder() -> Recorder:
-    """The recorder of what is configured; of the defaults, if nothing is. Use it from now on."""
+def _default_recorder() -> Recorder:
     made = Pipeline(Settings(), serve=False)  # outside the lock: it sets up OpenTelemetry
     with here.critical, _locks.lock:
         if not _configured:
@@ -607,6 +606,7 @@ def _continue_in_child() -> None:
         pipeline.continue_in_child()
 
 
+set_recorder_factory(_default_recorder)
 _process_end = ProcessEnd(_shutdown_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(

@@ -58,6 +58,6 @@ def get_recorder() -> Recorder:
     """The recorder in use; made with the defaults when nothing was configured."""
     recorder = _recorder
     if recorder is None:
-        assert _factory is not None, "the package sets the factory"  # noqa: S101
+        assert _factory is not None, "tidegauge.pipeline sets the factory"  # noqa: S101
         recorder = _factory()
     return recorder
