@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.types import Command, interrupt
 
 import tidegauge
 from support.langchain_agents import Reports
@@ -152,3 +154,40 @@ def test_a_loop_of_ones_own_reports_what_is_said():
             talk_on()
     (report,) = reports
     assert report.answers == 3
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["one process", "another each time"])
+@pytest.mark.parametrize(
+    "settings",
+    [{"stop_on_loop": 3}, {"rules": [Rule("tokens", 50_000, "stop")]}],
+    ids=["loop", "tokens"],
+)
+def test_a_stop_holds_in_a_run_that_waited_for_a_person(tmp_path, settings, again):
+    """Its model only answers, and a person says yes each time; the run is stored meanwhile."""
+    model = GenericFakeChatModel(messages=forever("ok"))
+    graph = StateGraph(MessagesState)
+    graph.add_node("bot", asking(model))
+    graph.add_node("person", lambda state: {"messages": [("user", interrupt("go on?"))]})
+    graph.add_edge(START, "bot")
+    graph.add_edge("bot", "person")
+    graph.add_edge("person", "bot")
+    chatting = graph.compile(checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "one"}}
+    asked = 0
+    settings = {**settings, "run_store": tmp_path / "runs.sqlite", "serve_metrics": False}
+
+    def talk_to_it() -> None:
+        nonlocal asked
+        for asked in range(12):
+            if again or not asked:
+                tidegauge.configure(**settings)
+            handler = TidegaugeCallbackHandler()
+            given: Any = Command(resume="yes") if asked else {"messages": [("user", "hi")]}
+            chatting.invoke(given, {**config, "callbacks": [handler]})
+
+    try:
+        with pytest.raises(tidegauge.RunStopped):
+            talk_to_it()
+    finally:
+        tidegauge.configure(serve_metrics=False).shutdown()
+    assert asked in (5, 7)  # four repeats of one answer; seven answers of 8,002 tokens

@@ -293,6 +293,14 @@ class EngineSink:
             self._switch_off(run, error)
             raise
 
+    def standing(self, run_id: str) -> Decision | None:
+        """The stop of a run that continues here, if one was decided before it waited."""
+        run = self.engine.get(run_id)
+        if run is None:
+            return None
+        with here.critical, run.lock:
+            return self._live.standing(run)
+
     def nudged(self, run: str, nudge: Decision) -> None:
         """Count a nudge that was delivered."""
         step = 0 if nudge.signals is None else nudge.signals.step

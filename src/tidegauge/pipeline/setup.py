@@ -160,6 +160,7 @@ class Pipeline:
             on_model_call=None if live.limits is None else live.model_called,
             on_wait=None if live.limits is None else live.run_waits,
             on_chanting=live.chanted,
+            standing=live.standing,
             held_bytes=self.engine.held_bytes,
             max_waiting=settings.max_runs,
         )

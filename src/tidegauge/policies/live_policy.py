@@ -95,11 +95,9 @@ class LivePolicy:
             policy = self._observing if observing else self._policy.of_run(run.started.run)
             state.policy = policy
         if Interventions in run.metrics:
-            stopped = run.of(Interventions).stopped
-            if stopped is not None:
-                step, reason = stopped
-                message = "the run was stopped" + (f" at step {step}" if step >= 0 else "")
-                return Decision("stop", reason, message, run.signals())
+            standing = self.standing(run)
+            if standing is not None:
+                return standing
         exceeded: Sequence[tuple[Threshold, PolicyAction]] = ()
         if self._has_thresholds:
             signals = LiveSignals(run)
@@ -131,6 +129,15 @@ class LivePolicy:
             else:
                 return None
         return self._decided(policy, run, state, exceeded, blockable)
+
+    def standing(self, run: MeasuredRun) -> Decision | None:
+        """The stop of a run that was decided before: it is final. ``None``, there was none."""
+        interventions = run.find(Interventions)
+        if interventions is None or interventions.stopped is None:
+            return None
+        step, reason = interventions.stopped
+        message = "the run was stopped" + (f" at step {step}" if step >= 0 else "")
+        return Decision("stop", reason, message, run.signals())
 
     def _decided(
         self,

@@ -91,6 +91,7 @@ class Recorder:
         on_wait: called with the id of a run, and whether it waits for a person from now on.
         on_chanting: called with a run's id, how much of an answer of its model repeats itself, and
             whether the run is over.
+        standing: called with the id of a run that continues here; the stop that was decided before.
         held_bytes: called with a run's id; how much memory the sink holds of it, about.
         max_waiting: limit of the runs that wait for a person.
 
@@ -111,6 +112,7 @@ class Recorder:
         on_model_call: Callable[[str, ModelUsage | None], Decision] | None = None,
         on_wait: Callable[[str, bool], None] | None = None,
         on_chanting: Callable[[str, float, bool], Decision] | None = None,
+        standing: Callable[[str], Decision | None] | None = None,
         held_bytes: Callable[[str], int] | None = None,
         max_waiting: int = 10_000,
     ) -> None:
@@ -126,6 +128,7 @@ class Recorder:
         self.on_model_call = on_model_call
         self.on_wait = on_wait
         self.on_chanting = on_chanting
+        self.standing = standing
         self.held_bytes = held_bytes
         self._warned: set[str] = set()
         self._reach = extract_reach(self.extractors)
@@ -170,6 +173,8 @@ class Recorder:
         event = replace(event, task=None, trace_id=trace_id, span_id=span_id)
         run = RecordedRun(self, event, self.extractors)
         run.steps = steps
+        if self.standing is not None:
+            run.decision = self.standing(event.run) or GO_ON
         return run
 
     def make_run(self, event: RunStarted, extractors: Sequence[Extractor] = ()) -> RecordedRun:
