@@ -330,7 +330,7 @@ def _costs() -> list[Panel]:
             "Answers of models of which nearly all of the last part repeats itself, and calls "
             "with the same tool and arguments as another one of their turn. Both cost tokens and "
             "bring nothing new: let a policy cut such answers and block such turns. Beside them, "
-            "the most calls that an active run has chosen at once. Empty until the first of them.",
+            "the most calls that an active run has chosen at once. Empty until the first one.",
             Query(total(EVENTS.increase(CHANTING_ANSWERS), ["agent"]), "{{agent}}: answers"),
             Query(total(EVENTS.increase(DUPLICATE_CALLS), ["agent"]), "{{agent}}: calls"),
             Query(
@@ -343,22 +343,6 @@ def _costs() -> list[Panel]:
             "Answers of models that chose no call, and were no run's last one. Many of them: "
             "agents that only talk. Let a policy stop loops of them.",
             Query(total(EVENTS.increase(ANSWERS), ["agent"]), "{{agent}}"),
-        ),
-        bars(
-            "Tokens and dollars of model calls",
-            "What model calls took, by kind of token, and what they cost in $. Only processes with "
-            "budgets or breakers know it. Compare it with your budgets.",
-            Query(total(EVENTS.increase(catalog.MODEL_TOKENS), ["kind"]), "{{kind}}"),
-            Query(total(EVENTS.increase(catalog.MODEL_COST)), "$"),
-        ),
-        bars(
-            "Breakers of tools",
-            "Tools that fail so often that their calls are blocked now (open), and how often that "
-            "began. Repair the tool. Empty without breakers.",
-            Query(
-                total(NOW.series(catalog.BREAKER_STATE), ["tool"], operator="max"), "{{tool}}: open"
-            ),
-            Query(total(EVENTS.increase(catalog.BREAKER_OPENED), ["tool"]), "{{tool}}: opened"),
         ),
         bars(
             "Interventions",

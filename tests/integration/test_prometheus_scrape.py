@@ -14,6 +14,7 @@ from support.servers import SharedPrometheus
 from tidegauge.catalog import (
     DECISIONS,
     JUDGING,
+    LIMITS,
     POLICY,
     RECEIVER,
     RUN_STORE_FAILURES,
@@ -98,7 +99,7 @@ def test_every_metric_and_every_query_of_the_docs_is_answered(prometheus: Promet
             lambda found: found and found[0].value >= 3,
         )
         elsewhere = [*RECEIVER, *POLICY, *JUDGING, *DECISIONS, *WORKER, *SPAN_FAULTS, *SAMPLING]
-        elsewhere += (*SESSION_METRICS, RUN_STORE_FAILURES, UNKNOWN_RESUMES)
+        elsewhere += (*SESSION_METRICS, *LIMITS, RUN_STORE_FAILURES, UNKNOWN_RESUMES)
         for metric in [one for one in METRICS if one not in elsewhere]:
             name = metric.name + ("_bucket" if metric.kind == "histogram" else "")
             for sample in prometheus.query(name):

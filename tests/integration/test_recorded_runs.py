@@ -205,7 +205,9 @@ def test_the_tables_of_the_docs_are_those_of_the_signals(recorded_runs: Path) ->
         signal, threshold, touched = [cell.strip(" `") for cell in row.split("|")][1:4]
         count, runs = touched.split(" (")[0].split(" of ")
         shares.setdefault(signal, {})[float(threshold)] = int(count) / int(runs)
-    for rule in DEFAULT_RULES:
+    # Recordings have no answers without calls; duplicates in a step are only counted.
+    unmeasured = {"turn_loop_evidence", "duplicate_calls"}
+    for rule in [rule for rule in DEFAULT_RULES if rule.signal not in unmeasured]:
         assert shares[rule.signal][rule.threshold] < 0.004
     assert shares["repetition_recent"][8] < 0.004  # what docs/metrics/repetition.md says of it
 

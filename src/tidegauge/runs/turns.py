@@ -417,12 +417,14 @@ class TurnTracker:
             return GO_ON
         return self._observe(turn)
 
-    def pause(self) -> None:
+    def pause(self, *, stored: bool = False) -> None:
         """The run waits for a person: that is no part of how long its steps take.
 
-        It goes on then, so what its model has said is no last answer.
+        Args:
+            stored: whether it may continue in another process, which does not know what its model
+                has said: that is reported now, though it may be its last answer.
         """
-        if self._said:
+        if stored and self._said:
             self._report_said()
         self._paused = time.monotonic()
 

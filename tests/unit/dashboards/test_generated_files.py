@@ -16,7 +16,7 @@ import yaml
 from dashboards.alerts import ALERTS
 from dashboards.files import files
 from support.grafana import shown_panels
-from tidegauge.catalog import RUNBOOKS
+from tidegauge.catalog import LIMITS, RUNBOOKS
 from tidegauge.dashboards import dashboard_files, dashboards, rule_files
 from tidegauge.dashboards.packaged_files import GRAFANA_URL, MOUNTED_AT, PROMETHEUS_URL, TEMPO_URL
 from tidegauge.streaming_metrics.auv import AUV_OF_PROCESS
@@ -93,6 +93,8 @@ def test_every_metric_is_shown_somewhere() -> None:
         AUV_OF_PROCESS.name,
         MEMORY_INDEX.name,
         SUCCESS_RATE.name,
+        # only of processes with budgets or breakers, whose own settings say what is much
+        *[metric.name for metric in LIMITS],
     }
 
 

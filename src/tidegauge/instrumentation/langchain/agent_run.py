@@ -299,7 +299,7 @@ class AgentRun:
             self._leave_models()
             self.models.clear()
         self.tools.clear()
-        self.turns.pause()
+        self.turns.pause(stored=self.recorded.waiting.saved is not None)
         self.recorded.suspend("interrupt", self.checkpoint)
         if self.around is not None:
             self.around.run.waiting.append(self)
