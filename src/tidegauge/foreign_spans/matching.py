@@ -44,12 +44,11 @@ from tidegauge.foreign_spans.span import (
 from tidegauge.foreign_spans.usage import usage_of
 from tidegauge.runs.recorder import RecordedRun
 from tidegauge.runs.turn_calls import MAX_CALLS, ChosenCall, Turn, TurnCall
-from tidegauge.runs.turns import TurnTracker
+from tidegauge.runs.turns import MAX_SAID, TurnTracker
 from tidegauge.safety.critical import here
 from tidegauge.safety.guard import guarded
 
 _MAX_RECENT: Final = 64
-_MAX_SPOKEN: Final = 64
 MAX_SHOWN_BYTES: Final = 1024 * 1024
 """Limit of the memory of the arguments of calls that a run remembers because they may be shown
 again: of those of its turns, and of those that its models chose."""
@@ -203,7 +202,7 @@ class SpanTurns(TurnTracker):
                     self._turn(shown.answers, seen)
                 if self._spoken:
                     self._report_spoken()
-                if shown.calls == () and not shown.failed and len(self._spoken) < _MAX_SPOKEN:
+                if shown.calls == () and not shown.failed and len(self._spoken) < MAX_SAID:
                     self._spoken.append(-1 if shown.tokens is None else shown.tokens)
                 elif shown.tokens is not None:
                     self._tokens = (self._tokens or 0) + shown.tokens

@@ -6,6 +6,7 @@ process does not use its parent's.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import os
 import sqlite3
@@ -18,7 +19,7 @@ from tidegauge.errors import ConfigurationError, MissingExtraError
 from tidegauge.safety.private_files import open_private
 
 
-class _SqlStore:
+class _SqlStore(abc.ABC):
     """What both databases have in common: see :class:`~tidegauge.run_stores.RunStore`.
 
     That a state was taken is kept until it would have expired: as a row with an empty state.
@@ -29,9 +30,9 @@ class _SqlStore:
     _find: str
     _find_before: str
 
+    @abc.abstractmethod
     def _locked(self, place: str) -> AbstractContextManager[Any]:
         """A connection in a transaction, that no other process interrupts at this place."""
-        raise NotImplementedError
 
     def save(self, key: str, place: str, state: bytes, expires: float) -> None:
         """Store a state."""
@@ -52,7 +53,7 @@ class _SqlStore:
                 connection.execute(self._save, (taken, place, b"", expires))
             return bytes(state)
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 -- only Postgres holds anything
         """Nothing is held."""
 
 

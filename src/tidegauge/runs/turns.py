@@ -66,7 +66,7 @@ from tidegauge.runs.turn_calls import (
 from tidegauge.safety.critical import here
 from tidegauge.values.safe_reading import same_value, text_digest
 
-_MAX_SAID: Final = 64
+MAX_SAID: Final = 64
 """Answers without a call that are kept until the model is asked again."""
 
 
@@ -124,7 +124,7 @@ class TurnTracker:
             messages: how many it was shown; ``None``, not known.
         """
         with here.critical, self._lock:
-            if len(self._said) < _MAX_SAID:
+            if len(self._said) < MAX_SAID:
                 self._said.append(Answer(self._recorded.id, text, shown, messages, tokens))
             elif tokens is not None:
                 self._tokens = (self._tokens or 0) + tokens

@@ -248,13 +248,13 @@ class Engine:
         decision = None
         if run is not None:
             try:
-                # Without a lock: both accesses are atomic, because ids are plain strings.
-                runs.move_to_end(step.run)
+                runs.move_to_end(step.run)  # as _seen
+            except KeyError as error:
+                if arrived_from_outside(error):
+                    raise  # else it ended meanwhile, and takes nothing any more
+            try:
                 with here.critical, run.lock:
                     decision = run.issue(step, now, decider, full)
-            except KeyError as error:
-                if step.run in runs or arrived_from_outside(error):
-                    raise  # else it ended meanwhile
             finally:
                 if run.faults:
                     _record_faults(run)
@@ -278,13 +278,13 @@ class Engine:
         decision = None
         if run is not None:
             try:
-                # Without a lock: both accesses are atomic, because ids are plain strings.
-                runs.move_to_end(outcome.run)
+                runs.move_to_end(outcome.run)  # as _seen
+            except KeyError as error:
+                if arrived_from_outside(error):
+                    raise  # else it ended meanwhile, and takes nothing any more
+            try:
                 with here.critical, run.lock:
                     decision = run.observe(outcome, now, decider, full)
-            except KeyError as error:
-                if outcome.run in runs or arrived_from_outside(error):
-                    raise  # else it ended meanwhile
             finally:
                 if run.faults:
                     _record_faults(run)

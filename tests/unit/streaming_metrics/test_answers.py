@@ -76,6 +76,23 @@ def test_samples_of_one_prompt_are_no_loop():
     assert sink.engine.get("r").report().answer_streak == 9
 
 
+def test_votes_of_two_judges_in_turn_are_no_loop():
+    sink = opened(Rule("turn_loop_repeats", 1, "stop"))
+    for n in range(12):
+        answer = Answer("r", "yes", f"judge {n % 2}", messages=2 + n % 2)
+        assert sink.answered(answer).action == "go_on"
+
+
+def test_a_rate_of_tokens_is_asked_at_answers_and_counts_them_once():
+    engine = Engine(clock=None, token_rate=True)
+    sink = EngineSink(engine, Policy([Rule("tokens_per_minute", 100, "stop")]))
+    sink.run_started(RunStarted(run="r"))
+    assert sink.answered(Answer("r", tokens=60, time=1.0)).action == "go_on"
+    sink.step_issued(Step("r", (Call("look"),), tokens=30, time=2.0))
+    assert sink.answered(Answer("r", tokens=9, time=3.0)).action == "go_on"
+    assert sink.answered(Answer("r", tokens=1, time=4.0)).action == "stop"
+
+
 def test_one_answer_to_different_prompts_is_no_loop():
     sink = opened(Rule("turn_loop_repeats", 1, "stop"))
     for n in range(20):
